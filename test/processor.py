@@ -69,7 +69,7 @@ def chosen(name, known=None):
 
 def limited(environment, instructions):
     """The environment in which tests use no other instructions than these. SHEAF_TEST_CPU is read by the tests alone:
-    by test/codegen/HostCpu.h, for kernels that a GoogleTest compiles, and by test/e2e/run.py."""
+    by test/codegen/HostCpu.h, for kernels that a GoogleTest compiles, by test/e2e/run.py and by test/fuzz/corpus.py."""
     kept = {k: v for k, v in environment.items() if k not in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "SHEAF_TEST_CPU")}
     if instructions is None:
         return kept

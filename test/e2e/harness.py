@@ -105,6 +105,19 @@ def expect_short_error(done, words, code=1):
         expect(has_word(done.err, word), f"the error does not name `{word}`:\n{done.err}")
 
 
+# This stands for `sheaf` on the PATH of a shell.
+WRAPPER = """#!{python}
+import os
+import sys
+
+sys.path.insert(0, {here!r})
+
+from harness import for_processor
+
+os.execv({tool!r}, [{tool!r}, *for_processor({cpu!r}, "sheaf", sys.argv[1:])])
+"""
+
+
 class Session:
     """The tools under test, the scratch folder, and the plans and runs made so far.
 
@@ -189,6 +202,24 @@ class Session:
     def inspect(self, plan):
         return json.loads(self.succeed("sheaf", "inspect", plan, "--format", "json").out)
 
+    def on_path(self, cpu=None):
+        """A folder of the tools for a shell's PATH, or for a program that calls them: there, kernels are compiled for self.cpu, too,
+        or for another processor."""
+        cpu = cpu or self.cpu
+
+        def wrap():
+            where = self.folder()
+            for tool in ("sheaf", "sheaf-run", "sheaf-opt"):
+                if tool == "sheaf":
+                    here = str(ROOT / "test" / "e2e")
+                    (where / tool).write_text(WRAPPER.format(python=sys.executable, here=here, cpu=cpu, tool=str(self.tools / tool)))
+                    (where / tool).chmod(0o755)
+                else:
+                    (where / tool).symlink_to(self.tools / tool)
+            return where
+
+        return self._made.get(("tools on PATH", cpu), wrap) if cpu else self.tools
+
     def once(self, key, compute):
         return self._made.get(key, compute)
 
@@ -213,9 +244,14 @@ def await_end(pid, seconds):
 def for_processor(cpu, tool, arguments):
     """The arguments of a tool, with --cpu where it would compile kernels for this machine's processor."""
     compiles = arguments[:1] == ["compile"] or arguments[:1] == ["profile"] and "--target" in arguments
-    if not cpu or tool != "sheaf" or not compiles or {"--cpu", "--like"} & set(arguments):
+    if not cpu or tool != "sheaf" or not compiles or {"--cpu", "--like"} & {argument.partition("=")[0] for argument in arguments}:
         return arguments
     return [arguments[0], "--cpu", cpu, *arguments[1:]]
+
+
+def library_limits():
+    """The variables that limit oneDNN and our own loops, for programs that are started with an environment of their own."""
+    return {name: os.environ[name] for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA") if name in os.environ}
 
 
 def shorten(text, lines=14):

@@ -5,6 +5,7 @@
 """
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import struct
@@ -18,6 +19,7 @@ sys.path.append(str(ROOT / "test" / "models"))
 import onnxwriter  # noqa: E402
 import unpack  # noqa: E402
 from formats import Tensor, read_safetensors, write_npy, write_safetensors  # noqa: E402
+from harness import for_processor  # noqa: E402
 from onnxwriter import FLOAT, INT64, encode, fields, function, graph, inlined, node, rewritten, value, weight, with_initializers  # noqa: E402
 
 MODELS = unpack.FOLDER
@@ -139,7 +141,8 @@ def main():
         (out / folder).mkdir(parents=True)
 
     def tool(name, *arguments):
-        subprocess.run([args.tools / name, *map(str, arguments)], check=True)
+        given = for_processor(os.environ.get("SHEAF_TEST_CPU"), name, list(map(str, arguments)))
+        subprocess.run([args.tools / name, *given], check=True)
 
     for name in ("mlp", "mlp-training-info", "gpt2-tiny", "llama-tiny", "gpt2-tiny-optimized", "gpt2-tiny-logits"):
         (out / "onnx" / f"{name}.onnx").write_bytes(without_weights(with_weights(MODELS / f"{name}.onnx")))

@@ -6,7 +6,7 @@ import sys
 import tarfile
 
 from formats import read_log
-from harness import ROOT, Case, Skip, expect
+from harness import ROOT, Case, Skip, expect, library_limits
 from training import CONFIGS, data_arguments, expect_reference
 
 # What every Linux system that has C++ programs has; the driver, cuBLAS, NCCL and MPI are the machine's own.
@@ -44,7 +44,7 @@ def trains_elsewhere(session):
     plan = session.plan(config.model, 2, 3, 8, config.options)
     log = where / "log"
     run = subprocess.run([runtime / "bin" / "sheaf-run", plan, *data_arguments(config), "--steps", "5", "--log", log],
-                         capture_output=True, text=True, env={})
+                         capture_output=True, text=True, env=library_limits())
     expect(run.returncode == 0, run.stderr)
     expect_reference(config, read_log(log)[0])
 

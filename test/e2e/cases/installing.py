@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from harness import MODELS, ROOT, Case, Skip, expect
+from harness import MODELS, ROOT, Case, Skip, expect, for_processor, library_limits
 
 
 def cases(session):
@@ -157,13 +157,14 @@ def prefix(session):
                  "share/man/man1/sheaf-run.1", "share/bash-completion/completions/sheaf", "share/zsh/site-functions/_sheaf-run",
                  "share/doc/sheaf/LICENSE"):
         expect(name in files, f"{name} is not installed; there are {sorted(files)}")
-    trains(where / "usr" / "bin", where)
+    trains(session, where / "usr" / "bin", where)
 
 
-def trains(tools, where):
+def trains(session, tools, where):
     """Compiles and trains with nothing in the environment that names the build."""
-    environment = {"PATH": "/usr/bin:/bin"}
-    for command in ([tools / "sheaf", "compile", MODELS / "mlp.onnx", "-o", where / "mlp.plan", "--batch", "8", "--ranks", "2"],
+    environment = {"PATH": "/usr/bin:/bin", **library_limits()}
+    compiling = ["compile", str(MODELS / "mlp.onnx"), "-o", str(where / "mlp.plan"), "--batch", "8", "--ranks", "2"]
+    for command in ([tools / "sheaf", *for_processor(session.cpu, "sheaf", compiling)],
                     [tools / "sheaf-run", where / "mlp.plan", "--data", f"x={MODELS / 'mlp.x.npy'}", "--data",
                      f"labels={MODELS / 'mlp.labels.npy'}", "--steps", "2"]):
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -184,4 +185,4 @@ def debian(session):
     for name in ("share/man/man1/sheaf-compile.1.gz", "share/doc/sheaf/copyright", "share/zsh/vendor-completions/_sheaf",
                  "share/doc/sheaf/third-party/LLVM-and-MLIR.txt"):
         expect((where / "root" / "usr" / name).exists(), f"the package has no {name}")
-    trains(where / "root" / "usr" / "bin", where)
+    trains(session, where / "root" / "usr" / "bin", where)

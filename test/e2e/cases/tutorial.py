@@ -29,11 +29,8 @@ def run_blocks(session, where, page, changes):
     for old, new in changes.items():
         expect(old in script, f"docs/{page} has no '{old}'")
         script = script.replace(old, new)
-    report = "\n  report " in session.succeed("sheaf", "--help").out
-    if not report:
-        script = re.sub(r"(?m)^sheaf report .*\n", "", script)
     done = subprocess.run(["bash", "-euxo", "pipefail", "-c", script], cwd=where, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          env={**os.environ, "PATH": f"{session.tools}:{os.environ['PATH']}", "SHEAF": str(ROOT)})
+                          env={**os.environ, "PATH": f"{session.on_path()}:{os.environ['PATH']}", "SHEAF": str(ROOT)})
     expect(done.returncode == 0, f"exit {done.returncode}:\n{done.stderr[-3000:]}\n{done.stdout[-1000:]}")
     return done.stdout
 
@@ -83,7 +80,7 @@ def python_page(session):
     where = session.folder()
     (where / "example.py").write_text(blocks("python.md", "python")[0])
     done = subprocess.run([torch_python(), "example.py"], cwd=where, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "tools" / "python"), "SHEAF_TOOLS": str(session.tools)})
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "tools" / "python"), "SHEAF_TOOLS": str(session.on_path())})
     expect(done.returncode == 0, done.stderr)
     losses = [float(loss) for step, loss in re.findall(r"(?m)^(\d+) ([\d.]+)$", done.stdout)]
     expect(len(losses) == 1000 and sum(losses[-50:]) < sum(losses[:50]) / 4, f"{len(losses)} losses, from {losses[0]} to {losses[-1]}")

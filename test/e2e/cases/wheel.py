@@ -10,7 +10,7 @@ import sys
 import zipfile
 
 from formats import read_log
-from harness import MODELS, ROOT, Case, Skip, expect
+from harness import MODELS, ROOT, Case, Skip, expect, for_processor, library_limits
 from training import CONFIGS, data_arguments, expect_reference
 
 SCRIPTS = ROOT / "test" / "python"
@@ -67,7 +67,7 @@ def installed(session):
 
 def environment(session):
     """Without the tools under test on PATH, and without the source tree's package."""
-    return {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"), "PYTHONPATH": str(installed(session))}
+    return {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"), "PYTHONPATH": str(installed(session)), **library_limits()}
 
 
 def contents(session):
@@ -122,8 +122,8 @@ def commands(session):
             expect(system or str(site) in path, f"{file.name} takes {line.strip()}")
     tools = {"env": {**environment(session), "PYTHONPATH": str(site)}}
     expect(run(python(), site / "bin" / "sheaf", "--version", **tools).startswith("sheaf "), "no version")
-    run(python(), site / "bin" / "sheaf", "compile", MODELS / f"{config.model}.onnx", "-o", where / "p", "--batch", 8, "--ranks", 2, "--zero", 3,
-        *config.options, **tools)
+    compiling = ["compile", str(MODELS / f"{config.model}.onnx"), "-o", where / "p", "--batch", 8, "--ranks", 2, "--zero", 3, *config.options]
+    run(python(), site / "bin" / "sheaf", *for_processor(session.cpu, "sheaf", list(map(str, compiling))), **tools)
     run(python(), site / "bin" / "sheaf-run", where / "p", *data_arguments(config), "--steps", 5, "--log", where / "log", **tools)
     expect_reference(config, read_log(where / "log")[0])
 
