@@ -15,6 +15,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -34,6 +35,8 @@ NEEDS = {
     "Debian-12": ("sh", r"(git clone|cd|make) .*"),
 }
 OUTPUT = "text"  # the language of blocks that show something and are not typed
+# With such a word a command begins.
+TYPED = ("sheaf", "sheaf-run", "sheaf-opt", "make", "git", "python3?", "pip", "srun", "torchrun", "mpirun", "export", "cd", "mkdir", "sudo", "apt")
 TRAINING_ROWS, TEST_ROWS, WIDTH, CLASSES = 4000, 1000, 64, 10
 
 
@@ -50,29 +53,51 @@ class Block:
     text: str
 
 
+def lines_of_blocks(text):
+    """[(number of its first line, info string, its text)] of each code block. Raises WrongBlock for one that is written in
+    another way than between two lines of ```, so that no block is overlooked."""
+    found, begin, info, inner = [], 0, "", []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not begin and re.match(r"( {4}|\t)", line):
+            raise WrongBlock(f"line {number}: a code block stands between lines of ```, not indented: {line}")
+        if re.match(r"[ \t>]*~~~", line) or re.match(r"[ \t>]*````", line) or re.match(r"[ \t>]+```", line) or re.search(r"<(pre|code)\b", line):
+            raise WrongBlock(f"line {number}: a code block begins and ends with ``` at the beginning of a line: {line}")
+        if not line.startswith("```"):
+            inner.append(line + "\n")
+        elif not begin:
+            begin, info, inner = number, line[3:].strip(), []
+        elif line.strip() != "```":
+            raise WrongBlock(f"line {begin}: this block has no end")
+        else:
+            found.append((begin, info, "".join(inner)))
+            begin = 0
+    if begin:
+        raise WrongBlock(f"line {begin}: this block has no end")
+    return found
+
+
 def blocks(text):
     """The blocks that are typed. Raises WrongBlock for one that does not say what it needs, or says it wrongly."""
     found, counts = [], {}
-    fences = re.compile(r"^[ >]*```([^\n]*)\n(.*?)^[ >]*```[ ]*$", re.MULTILINE | re.DOTALL)
-    for fence in fences.finditer(text):
-        line = text.count("\n", 0, fence.start()) + 1
-        language, _, said = fence.group(1).strip().partition(" ")
+    for line, info, inner in lines_of_blocks(text):
+        language, _, said = info.partition(" ")
         if language == OUTPUT:
+            if command := re.search(rf"(?m)^[ $>#]*({'|'.join(TYPED)})(?= |$).*", inner):
+                raise WrongBlock(f"line {line}: a block of {OUTPUT} shows output; this is a command: {command[0]}")
             continue
         needs = re.fullmatch(r"needs=(\S+)", said.strip())
         if not needs or needs[1] not in NEEDS:
             raise WrongBlock(f"line {line}: a block must say what it needs, as in ```sh needs=nothing, one of {', '.join(NEEDS)}; "
-                             f"it says '{fence.group(1)}'")
+                             f"it says '{info}'")
         expected, pattern = NEEDS[needs[1]]
         if language != expected:
             raise WrongBlock(f"line {line}: a block of {language} cannot need {needs[1]}, which is for {expected}")
         counts[language] = counts.get(language, 0) + 1
-        block = Block(f"{language}-{counts[language]}", line, language, needs[1], fence.group(2))
+        block = Block(f"{language}-{counts[language]}", line, language, needs[1], inner)
         if language == "sh":
             check_commands(block, pattern)
         found.append(block)
-    if len(re.findall(r"^[ >]*```", text, re.MULTILINE)) % 2:
-        raise WrongBlock("a block has no end")
+    check_targets(text)
     return found
 
 
@@ -86,10 +111,22 @@ def commands(block):
 def check_commands(block, pattern):
     for command in commands(block):
         # `set -e` would not see the failure of such a part.
-        if re.search(r"&&|\|\||;|&\s*$|<\(|^!|^(if|while|until)\b", command):
+        if re.search(r"&&|\|\||;|&\s*$|<\(|^!|^(if|while|until|for|case)\b", command):
             raise WrongBlock(f"line {block.line}: a command stands on a line of its own, so that its failure is seen: {command}")
+        # This ends the shell before its last command, changes what it does about failures, or is a command in another one.
+        if re.search(r"^(exit|exec|set|trap|return|eval|shopt|kill|alias|function)\b|^[({]|\(\)|\$\(|`|<<", command):
+            raise WrongBlock(f"line {block.line}: a failure could be hidden by this: {command}")
         if not re.fullmatch(pattern, command):
             raise WrongBlock(f"line {block.line}: this does not need {block.needs}: {command}")
+
+
+def check_targets(text):
+    """Each `make TARGET` of the text, in a block that is skipped or between backquotes, is a target of the Makefile."""
+    targets = set(re.findall(r"(?m)^([a-z][a-z-]*):", (ROOT / "Makefile").read_text()))
+    for said in re.findall(r"(?m)(?:^|`)make ([^`#\n]*)", text):
+        unknown = [word for word in said.split() if not re.match(r"-|\w+=", word) and word not in targets]
+        if unknown:
+            raise WrongBlock(f"`make {said.strip()}`: the Makefile has no target {unknown[0]}")
 
 
 def prose(text):
@@ -140,7 +177,7 @@ class Session:
 
     def __init__(self, folder, python="", package=None, replace=None, timeout=None):
         self.state, self.python, self.replace, self.timeout = folder / ".session", python, replace or {}, timeout
-        self.session = ""
+        self.session, self.typed = "", 0
         # Without what another `make` has left, whose variables would count for README's, too.
         left = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS", "PYTORCH")
         self.environment = {k: v for k, v in os.environ.items() if k not in left}
@@ -159,17 +196,35 @@ class Session:
         text = block.text
         for old, new in self.replace.items():
             text = text.replace(old, new)
-        keep = f"set +x\n{{ export -p; echo \"cd '$PWD'\"; }} > '{self.state}.next'\nmv '{self.state}.next' '{self.state}'\n"
-        return self.run(["bash", "-euo", "pipefail", "-c", f". '{self.state}'\nset -x\n{text}\n{keep}"])
+        # The shell's last commands say that it came to its end.
+        self.typed += 1
+        end = f"# after block {self.typed}\n"
+        keep = f"set +x\n{{ export -p; echo \"cd '$PWD'\"; echo '{end[:-1]}'; }} > '{self.state}.next'\nmv '{self.state}.next' '{self.state}'\n"
+        done = self.run(["bash", "-euo", "pipefail", "-c", f". '{self.state}'\nset -x\n{text}\n{keep}"])
+        if done.code == 0 and not self.state.read_text().endswith(end):
+            return Typed(1, f"{done.said}\nthe shell ended before the end of the block", done.seconds)
+        return done
 
     def run(self, command):
         begin = time.monotonic()
+        # The process leads a group, so that what it has started can be ended with it.
+        process = subprocess.Popen(command, cwd=self.folder(), env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
         try:
-            done = subprocess.run(command, cwd=self.folder(), env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, errors="replace", timeout=self.timeout)
-        except subprocess.TimeoutExpired as e:
-            return Typed(124, f"no end after {e.timeout} s", time.monotonic() - begin)
-        return Typed(done.returncode, done.stdout, time.monotonic() - begin)
+            said, _ = process.communicate(timeout=self.timeout)
+        except BaseException as e:
+            os.killpg(process.pid, signal.SIGKILL)
+            said, _ = process.communicate()
+            if not isinstance(e, subprocess.TimeoutExpired):
+                raise
+            return Typed(124, f"{said}\nno end after {e.timeout} s", time.monotonic() - begin)
+        return Typed(process.returncode, said, time.monotonic() - begin)
+
+
+def printed_by(said, command):
+    """Returns the part of a block's output that a command printed: the lines after the one in which bash shows it."""
+    match = re.search(rf"(?ms)^\+ {re.escape(command)}$\n(.*?)(?=^\+ |\Z)", said)
+    return match[1] if match else ""
 
 
 def main():
