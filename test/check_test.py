@@ -235,8 +235,9 @@ class Main(Scratch):
               check.Counts(1, 1, failures=["bits/a: other weights"], times={"bits/a": 71}))
 
     def lines(self, *arguments):
-        """Returns the printed lines; `environments` then has the variables that the three kinds of tests were given."""
-        self.environments = []
+        """Returns the printed lines; `environments` then has the variables that the three kinds of tests were given, and `unpacked` how many
+        of them had run whenever models were unpacked."""
+        self.environments, self.unpacked = [], []
 
         def ran(counts):
             return lambda _build, _jobs, environment, *_: self.environments.append(environment) or counts
@@ -244,6 +245,7 @@ class Main(Scratch):
         kinds = {name: ran(c) for name, c in zip(("gtest", "lit", "end_to_end"), self.COUNTS)}
         with unittest.mock.patch.multiple(check, formatted=lambda: True, **kinds), contextlib.redirect_stdout(io.StringIO()) as out, \
                 unittest.mock.patch.object(sys, "argv", ["check.py", "--build", str(self.build), *arguments]), \
+                unittest.mock.patch.object(check.unpack, "unpack", lambda: self.unpacked.append(len(self.environments))), \
                 contextlib.redirect_stderr(io.StringIO()) as err:
             self.code = check.main()
         return out.getvalue().splitlines() + err.getvalue().splitlines()
@@ -256,6 +258,12 @@ class Main(Scratch):
         self.assertEqual(lines[-1], "6 passed, 2 failed, 0 skipped")
         self.assertTrue(lines[0] == lines[-3] and lines[0].endswith("not limited") and lines[0].startswith("processor: "), lines)
         self.assertIn("GoogleTest 2 s; lit 0 s; end to end 71 s", "\n".join(lines))
+
+    def test_models_are_unpacked_first(self):
+        """The build does not see that an unpacked model is missing. Only the format check reads none."""
+        for only, expected in (("gtest,lit,e2e", [0]), ("lit", [0]), ("format", [])):
+            self.lines("--only", only)
+            self.assertEqual(self.unpacked, expected)
 
     def test_slowest(self):
         lines = self.lines("--slowest", "2")

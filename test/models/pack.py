@@ -104,10 +104,12 @@ def stored(path):
 
 def store(path, data):
     """Stores what is to be unpacked to this path's name."""
+    packed = path.with_name(f"{path.name}.xz")
     if path.name in PLAIN:
         path.write_bytes(data)
+        packed.unlink(missing_ok=True)
     else:
-        path.with_name(f"{path.name}.xz").write_bytes(compress(data))
+        packed.write_bytes(compress(data))
         path.unlink(missing_ok=True)
 
 

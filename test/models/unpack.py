@@ -4,8 +4,9 @@
     python3 test/models/unpack.py [FOLDER]
 
 NAME.xz becomes NAME, NAME.tar.xz the folder NAME; other files are copied. Of the weights in TRANSPOSED there is also a copy whose
-matrices are transposed, as an exporter's optimizer stores them. Only files whose source has changed since the last time are made
-again. The build and all that read models call this, so there is nothing to do by hand.
+matrices are transposed, as an exporter's optimizer stores them. A file is made again if its source or the file itself has changed
+since the last time, and what no source makes is removed. The build and all that read models call this, so there is nothing to do by
+hand.
 """
 import contextlib
 import fcntl
@@ -22,7 +23,7 @@ import tarfile
 
 SOURCE = pathlib.Path(__file__).resolve().parent
 FOLDER = SOURCE.parent.parent / "build" / "models"
-MANIFEST = ".unpacked"
+MANIFEST, LOCK = ".unpacked", ".lock"
 TRANSPOSED = {"llama-tiny.safetensors": "llama-tiny.transposed.safetensors"}
 
 
@@ -47,15 +48,44 @@ def transposed(data):
     return bytes(out)
 
 
-def sources():
-    """{path in this folder: [size, time of change]} of everything but scripts and the README."""
+class Refused(SystemExit):
+    """Models cannot be unpacked; the text says why. A script that does not catch this ends with the text and 1."""
+
+
+def files(folder):
+    """{path in the folder: [size, time of change]}"""
     found = {}
-    for folder, _, names in os.walk(SOURCE):
+    for where, _, names in os.walk(folder):
         for name in names:
-            path = pathlib.Path(folder, name)
-            if path.suffix not in (".py", ".pyc", ".md"):
-                state = path.stat()
-                found[str(path.relative_to(SOURCE))] = [state.st_size, state.st_mtime_ns]
+            path = pathlib.Path(where, name)
+            state = path.lstat()
+            found[str(path.relative_to(folder))] = [state.st_size, state.st_mtime_ns]
+    return found
+
+
+def outputs(name):
+    """The paths in `build/models` of what a source makes; the first has the source's own name. An archive makes a folder."""
+    made = name.removesuffix(".tar.xz") if name.endswith(".tar.xz") else name.removesuffix(".xz")
+    return [made, TRANSPOSED[made]] if made in TRANSPOSED else [made]
+
+
+def within(path, folders):
+    """Returns the folder that has the path or is it; None if there is none among them."""
+    return next((str(p) for p in (pathlib.PurePath(path), *pathlib.PurePath(path).parents) if str(p) in folders), None)
+
+
+def sources(folder):
+    """Files of the folder but for scripts and README, as files() has them. Raises Refused if two of them make one output."""
+    found = {name: state for name, state in files(folder).items() if pathlib.PurePath(name).suffix not in (".py", ".pyc", ".md")}
+    maker = {}
+    for name in sorted(found):
+        for path in outputs(name):
+            if path in maker:
+                raise Refused(f"{folder / maker[path]} and {folder / name} both make {path}: remove one of them")
+            maker[path] = name
+    for path, name in maker.items():
+        if other := within(pathlib.PurePath(path).parent, maker):
+            raise Refused(f"{folder / maker[other]} makes the folder {other}, and {folder / name} a file in it: remove one of them")
     return found
 
 
@@ -82,54 +112,85 @@ def extract(archive, into):
         tar.extractall(into)  # ours; Python 3.11.2 has no filters
 
 
-def make(name, folder):
-    """Makes what a file of this folder stands for; returns the paths in `folder`."""
-    path = SOURCE / name
+def make(source, name, folder):
+    """Makes what a source stands for."""
+    path, made = source / name, outputs(name)
     if not name.endswith(".xz"):
         replace(folder / name, lambda to: shutil.copyfile(path, to))
-        return [name]
-    name, data = name.removesuffix(".xz"), lzma.decompress(path.read_bytes())
-    if name.endswith(".tar"):
-        name = name.removesuffix(".tar")
-        replace(folder / name, lambda to: extract(data, to))
-        return [name]
-    replace(folder / name, lambda to: to.write_bytes(data))
-    if name not in TRANSPOSED:
-        return [name]
-    replace(folder / TRANSPOSED[name], lambda to: to.write_bytes(transposed(data)))
-    return [name, TRANSPOSED[name]]
+        return
+    try:
+        data = lzma.decompress(path.read_bytes())
+    except lzma.LZMAError as e:
+        raise Refused(f"{path} cannot be unpacked: {e}") from None
+    if name.endswith(".tar.xz"):
+        replace(folder / made[0], lambda to: extract(data, to))
+        return
+    replace(folder / made[0], lambda to: to.write_bytes(data))
+    for other in made[1:]:
+        replace(folder / other, lambda to: to.write_bytes(transposed(data)))
 
 
 @contextlib.contextmanager
 def locked(folder):
-    with open(folder / ".lock", "w") as lock:
+    with open(folder / LOCK, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def unpack(folder=FOLDER):
-    """Brings the folder up to date and returns its path. Processes that call this at the same time wait for each other."""
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+def manifest_of(folder):
+    """The entries of the folder's manifest and the script that wrote it; nothing if there is no readable manifest."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        return {name: (entry["state"], entry["outputs"]) for name, entry in manifest["made"].items()}, manifest["script"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}, None
+
+
+def by_source(found, now):
+    """{source: {path: state} of the found files that it makes}, and the paths that no source makes."""
+    maker = {path: name for name in now for path in outputs(name)}
+    made, others = {name: {} for name in now}, []
+    for path, state in found.items():
+        if owner := within(path, maker):
+            made[maker[owner]][path] = state
+        elif path not in (MANIFEST, LOCK):
+            others.append(path)
+    return made, others
+
+
+def update(folder, source):
     script = hashlib.sha256(pathlib.Path(__file__).read_bytes()).hexdigest()
-    with locked(folder):
-        manifest = folder / MANIFEST
-        try:
-            before = json.loads(manifest.read_text())
-            made, current = before["made"], before["script"] == script
-        except (OSError, ValueError, KeyError):
-            made, current = {}, False
-        now = sources()
-        kept = {name: entry for name, entry in made.items()
-                if current and now.get(name) == entry["state"] and all((folder / path).exists() for path in entry["paths"])}
-        stale = {path for name, entry in made.items() if name not in kept for path in entry["paths"]}
-        for name, state in now.items():
-            if name not in kept:
-                kept[name] = {"state": state, "paths": make(name, folder)}
-        for path in stale - {path for entry in kept.values() for path in entry["paths"]}:
-            remove(folder / path)
-        if kept != made or not current:
-            replace(manifest, lambda to: to.write_text(json.dumps({"script": script, "made": kept}, indent=0)))
+    before, writer = manifest_of(folder)
+    now = sources(source)
+    found, others = by_source(files(folder), now)
+    for path in others:  # before anything is made: a file may be where a folder will be
+        remove(folder / path)
+    kept = {name for name, state in now.items() if writer == script and before.get(name) == (state, found[name])}
+    if len(kept) == len(now) == len(before):
+        return
+    for name in sorted(now.keys() - kept):
+        make(source, name, folder)
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+    found, _ = by_source(files(folder), now)
+    made = {name: {"state": state, "outputs": found[name]} for name, state in now.items()}
+    replace(folder / MANIFEST, lambda to: to.write_text(json.dumps({"script": script, "made": made}, indent=0)))
+
+
+def unpack(folder=FOLDER, source=SOURCE):
+    """Makes the folder what the sources say and returns its path. Processes that call this at the same time wait for each other. Raises
+    Refused where that cannot be done."""
+    folder = pathlib.Path(folder)
+    try:
+        # Files of the folder may be removed, so another folder than our own must be known by its manifest.
+        if folder.resolve() != FOLDER.resolve() and not (folder / MANIFEST).exists() and folder.exists() and {p.name for p in folder.iterdir()} - {LOCK}:
+            raise Refused(f"{folder} has files and was not made by {pathlib.Path(__file__).name}: name a new folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            update(folder, source)
+    except OSError as e:
+        raise Refused(f"models cannot be unpacked to {folder}: {e}") from None
     return folder
 
 
