@@ -28,7 +28,7 @@ CORE = (
     r"memory/touched/gpt2-tiny/ranks-4/zero-3", r"simulating/(h100/ranks-4/zero-3|text)", r"choosing/fit-one-node", r"checking/the-fixed-batch",
     r"diff/zero", r"report/(contents|perfetto)/mlp", r"deepspeed/same/zero-3", r"deepspeed/errors", r"watching/(events|metrics)", r"measuring/refused",
     r"compiling/processor", r"kernels/(fat-plan|machine-of/cuda:sm_90)", r"installing/man-pages",
-    r"comparison/.*", r"compatibility/.*", r"readme/(text|labels|failures)",
+    r"(comparison|unpacking)/.*", r"compatibility/.*", r"readme/(text|labels|failures)",
     r"commands/(compile-to/zero|text-round-trip/gpt2-tiny|defaults|schedule|freeze|summary|help|on-nan/skip)", r"errors/.*",
 )
 # Groups without a case above, and why.

@@ -10,7 +10,7 @@ from harness import Case, expect
 SHAPE, NAMES, WITHIN = (96, 128), ("a.weight", "b.weight"), 1e-5
 EXPECTED = -227.94624794329806  # the sum of the first 10,000 weights
 PAIRS = 40  # exchanged elements, each pair by itself
-UNNOTICED = 1  # of them: a few numbers are so small, or their weights so near, that WITHIN covers it
+UNNOTICED = 1  # a pair may have so small elements, or such near weights, that WITHIN covers it
 
 
 def cases(session):
@@ -42,7 +42,7 @@ def outside(name):
 
 
 def same(session):
-    """What is stored does not differ from what it was made of, and rounding does not count."""
+    """The stored part does not differ from the values it was made of, and rounding does not count."""
     values, stored = whole(session)
     for name in NAMES:
         expect(stored[name].difference(values[name]) == 0, f"{name} differs from itself")

@@ -19,7 +19,7 @@ MOST_LINES, MOST_WORDS = 150, 35
 SECONDS = 600  # limit for a block
 
 
-# What would hide a failure, and commands that are not typed if they are said to be output.
+# These would hide a failure; and these are commands, which would not be typed if they were called output.
 HIDING = ("exit", "exec true", "set +e", "trap true EXIT", "export A=$(false)", "ls `false`", "(false)", "f() {", "cat <<END", "eval false")
 RELABELLED = ("sheaf check m.onnx", "sheaf-run a.plan", "make", "$ git clone x", "python3 a.py", "python a.py", "srun a", "export A=b", "cd a", "  mkdir a")
 
