@@ -53,7 +53,7 @@ test: processor build ## format check, lit, GoogleTest, end to end
 	@$(if $(PYTORCH),cmake --build $(folder) --parallel $(JOBS) --target sheaf_portable)
 	@$(if $(READERS),SHEAF_READERS=$(READERS)) $(if $(PYTORCH),SHEAF_PYTORCH=$(PYTORCH)) SHEAF_BROWSER=$(BROWSER) python3 test/check.py --build $(folder) --jobs $(JOBS) $(if $(CPU),--cpu "$(CPU)")
 
-quick: processor build ## what an edit breaks most often, in under 3 minutes: format, lit, quick GoogleTests, a tenth of the end-to-end cases
+quick: processor build ## format, lit, quick GoogleTests, a tenth of the end-to-end cases: for the edit loop, minutes
 	@cmake --build $(folder) --parallel $(JOBS)
 	@python3 test/check.py --build $(folder) --jobs $(JOBS) --quick $(if $(CPU),--cpu $(CPU))
 

@@ -23,7 +23,7 @@ CORE = (
     r"network/bytes/2x4/zero-3", r"launchers/mpirun\.mpich/2", r"gpu-processes/one-gpu-for-two",
     # Evaluation and export.
     r"evaluation/(mlp/ranks-4/zero-3|every/ranks-4/zero-3|ignored-labels|refused)", r"evaluation-batches/rows/ranks-2", r"export/mlp-momentum",
-    # What is proved, predicted and printed.
+    # Proofs, predictions and printed texts.
     r"proof/(attacks|run-refuses|mutants/mlp-adamw/zero-3)", r"fuzzing/(plan|state)", r"memory/(shares/gpt2-tiny/zero-3|communication)",
     r"memory/touched/gpt2-tiny/ranks-4/zero-3", r"simulating/(h100/ranks-4/zero-3|text)", r"choosing/fit-one-node", r"checking/the-fixed-batch",
     r"diff/zero", r"report/(contents|perfetto)/mlp", r"deepspeed/same/zero-3", r"deepspeed/errors", r"watching/(events|metrics)", r"measuring/refused",

@@ -51,7 +51,7 @@ def main():
         print("end to end: two cases have one name", file=sys.stderr)
         return 1
     every = len(cases)
-    if not (args.quick or args.every_division):  # which have other cases
+    if not (args.quick or args.every_division):  # the two have other cases
         try:
             chosen = core([case.name for case in cases])
         except ValueError as e:

@@ -7,7 +7,7 @@ The model is the family `conformer` (attention, convolutions, normalization; 10,
 evaluation, and kernels for every processor with AVX2. In the archive:
 
     model.onnx, INPUT.npy        the model and 40 rows of data
-    model.plan, model.plan.data  the plan, with the constants that the compiler made
+    model.plan                   the plan
     state/, weights.safetensors  after STEPS steps
     run.json                     the version; the options of `sheaf compile` and `sheaf-run`; the losses of 2 * STEPS steps, the second half
                                  of which begins with the state; the losses of an evaluation of all rows after each half

@@ -1,8 +1,9 @@
 """Plans, states and weights that earlier versions stored (test/models/versions.py) are read, and give the losses that they gave there."""
 import json
+import re
 
 from formats import read_log, read_safetensors
-from harness import MODELS, Case, expect
+from harness import MODELS, ROOT, Case, expect
 
 FOLDER = MODELS / "versions"
 WITHIN = 2e-5  # another processor and another library of products round differently
@@ -10,10 +11,18 @@ OTHER_LAYOUT = ("--ranks", 2, "--zero", 1)
 
 
 def cases(session):
+    yield Case("compatibility/versions", versions)
     for stored in sorted(FOLDER.iterdir()):
         yield Case(f"compatibility/{stored.name}/plan", lambda v=stored: plan(session, v))
         yield Case(f"compatibility/{stored.name}/state", lambda v=stored: state(session, v))
         yield Case(f"compatibility/{stored.name}/weights", lambda v=stored: weights(session, v))
+
+
+def versions():
+    """Every version of docs/changelog.md has stored its files."""
+    described = re.findall(r"^## (\d+\.\d+\.\d+)$", (ROOT / "docs" / "changelog.md").read_text(), re.MULTILINE)
+    stored = sorted(folder.name for folder in FOLDER.iterdir())
+    expect(described and sorted(described) == stored, f"docs/changelog.md has {described}, test/models/versions has {stored}")
 
 
 def reference(stored):
