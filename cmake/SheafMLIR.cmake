@@ -13,8 +13,8 @@ function(sheaf_compiler_library name)
   set_property(GLOBAL APPEND PROPERTY SHEAF_COMPILER_LIBRARIES ${name})
 endfunction()
 
-# sheaf_compiler_target(name): MLIR's headers, definitions and libraries for a library or a tool; and the precompiled
-# headers that SHEAF_PRECOMPILED names in its folder.
+# sheaf_compiler_target(name): adds MLIR's headers, definitions and libraries to a library or a tool, and the precompiled
+# headers of the target SHEAF_PRECOMPILED if its CMakeLists.txt sets that.
 function(sheaf_compiler_target name)
   target_include_directories(${name} SYSTEM PUBLIC ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})

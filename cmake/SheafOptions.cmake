@@ -10,7 +10,7 @@ endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
 # Programs are compiled with -fPIC like libraries, and not with -fPIE, so that both can use the same precompiled headers.
 add_compile_options(-fPIC)
-# GCC collects garbage from 128 MiB on, which takes a tenth of its time; a process then grows to some 700 MiB.
+# Collecting garbage from 128 MiB on takes a tenth of GCC's time. From 512 MiB on, most files take some 700 MiB.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(--param=ggc-min-heapsize=524288)
 endif()
@@ -21,9 +21,8 @@ set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 
-# ccache: paths inside the project do not count, so that another clone finds what this one compiled; and it caches what is
-# compiled with precompiled headers, which takes the two kinds of sloppiness (its manual, "Precompiled headers"). These
-# have some 350 MB: it keeps their hash by inode, instead of reading them for every file.
+# ccache: paths are relative to the project, so that clones share results. SLOPPINESS is what ccache's manual requires for
+# precompiled headers. INODECACHE keeps the hashes of these (some 350 MB) by inode, instead of reading them for every file.
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_INODECACHE=1
@@ -76,8 +75,8 @@ endif()
 
 # sheaf_warnings(target): the warnings our own code is held to. GCC 12's -Wrestrict is wrong about std::string (PR105651), and
 # its -Wmaybe-uninitialized about variants and std::function in instrumented code. -Warray-bounds and -Wstringop-overflow are
-# wrong about std::string where that comes from precompiled headers, which GCC does not treat as system headers: instrumented
-# builds keep them.
+# wrong about std::string where that comes from precompiled headers, which GCC does not treat as system headers. Instrumented
+# builds have none, and keep both warnings.
 function(sheaf_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter -Wno-restrict)
   if(SHEAF_SANITIZE)
@@ -90,8 +89,8 @@ function(sheaf_warnings target)
   endif()
 endfunction()
 
-# sheaf_runtime_library(name sources...): a static library of the runtime, free of MLIR and ONNX. Device libraries link it
-# as well as programs: its symbols are hidden, so that each has a copy of its own.
+# sheaf_runtime_library(name sources...): a static library of the runtime, free of MLIR and ONNX. Programs and device
+# libraries link it. Its symbols are hidden, so that each has its own copy.
 function(sheaf_runtime_library name)
   add_library(${name} STATIC ${ARGN})
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
@@ -101,7 +100,7 @@ function(sheaf_runtime_library name)
   endif()
 endfunction()
 
-# sheaf_runtime_options(target): how the code of the runtime is compiled.
+# sheaf_runtime_options(target): sets -O3, hidden symbols and our warnings.
 function(sheaf_runtime_options name)
   target_compile_options(${name} PRIVATE -O3)
   set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)

@@ -1,6 +1,5 @@
-// Paths of this tree and its build that tests read from. `sheaf_test_paths` in test/CMakeLists.txt defines those that a
-// test uses in a generated file, so that no other file depends on where the tree is, and ccache finds them in another
-// clone.
+// Paths that tests read from. `sheaf_test_paths` in test/CMakeLists.txt defines them in a generated file per test. No
+// other file depends on where the tree is, so that ccache can reuse objects in another clone.
 #pragma once
 
 namespace sheaf::paths {

@@ -59,7 +59,7 @@ def chosen(name, known=None):
         return None
     found = next((s for s in SETS if s.name == name.lower()), None)
     if not found:
-        raise Lacking(f"CPU is '{name}'; it takes one of {NAMES}")
+        raise Lacking(f"CPU is '{name}', which is not one of {NAMES}")
     if found not in sets_of(known):
         flags = set(known.get("flags", "").split())
         missing = ", ".join(flag for flag in found.flags if flag not in flags)

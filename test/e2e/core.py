@@ -1,7 +1,7 @@
 """The end-to-end cases of `make quick`: at least one of every group that a change in our code can break, about a minute on two cores.
 
 A case is here if it is quick and fails for many reasons: whole runs that are compared with PyTorch's, with each other bit by bit, or with
-what a plan says. What it leaves out are other models, ranks, stages and settings of the same kind, long waits, and what is packed.
+what a plan says. It leaves out other models, ranks, stages and settings of the same kind, long waits, and packing.
 """
 import re
 
@@ -45,8 +45,8 @@ def core(names):
     chosen = {name for name in names for pattern in CORE if re.fullmatch(pattern, name)}
     unused = [pattern for pattern in CORE if not any(re.fullmatch(pattern, name) for name in names)]
     if unused:
-        raise ValueError(f"no case has the name {unused[0]}")
+        raise ValueError(f"CORE: no case matches {unused[0]}")
     groups, covered = ({name.split("/")[0] for name in some} for some in (names, chosen))
     if groups - covered != set(LEFT_OUT):
-        raise ValueError(f"these groups of cases are in CORE or in LEFT_OUT, and not in both: {sorted((groups - covered) ^ set(LEFT_OUT))}")
+        raise ValueError(f"each group of cases must be in CORE or in LEFT_OUT, not in both; wrong: {sorted((groups - covered) ^ set(LEFT_OUT))}")
     return chosen

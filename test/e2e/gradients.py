@@ -14,17 +14,17 @@ import random
 from formats import Tensor, read_safetensors, write_safetensors
 
 SMALL, STRIDE = 1024, 32
-PERIODS = 4093, 4099  # both are prime: the weights repeat after 16 million elements
+PERIODS = 4093, 4099  # both are prime: the factors repeat after 16 million elements
 
 
-def _bells(seed, count):
+def _normal(seed, count):
     """Numbers of mean 0 and variance 1/2, nearly normal. Every version of Python gives the same ones: this is promised of random(), and
     fsum() rounds correctly, where sum() has changed."""
     generator = random.Random(seed)
     return [math.sqrt(0.5) * (math.fsum(generator.random() for _ in range(12)) - 6.0) for _ in range(count)]
 
 
-_WEIGHTS = [_bells(f"weights {period}", period) for period in PERIODS]
+_FACTORS = [_normal(f"weights {period}", period) for period in PERIODS]
 
 
 def positions(name, count):
@@ -37,7 +37,7 @@ def positions(name, count):
 
 def sums(values):
     """Norm, and the product with the vector whose elements are the sums of two sequences, each of its own period."""
-    weights = map(operator.add, *map(itertools.cycle, _WEIGHTS))
+    weights = map(operator.add, *map(itertools.cycle, _FACTORS))
     return math.sqrt(math.fsum(map(operator.mul, values, values))), math.fsum(map(operator.mul, values, weights))
 
 

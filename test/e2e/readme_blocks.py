@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Types the code blocks of README.md in their order, as a reader would, and prints the time of each command.
+"""Runs the code blocks of README.md in order, as a reader would, and prints the time of each command.
 
     python3 test/e2e/readme_blocks.py --repository PATH|URL --out FOLDER [--pytorch PYTHON]     # from `git clone` on: hours
     python3 test/e2e/readme_blocks.py --tools build/bin --out FOLDER [--pytorch PYTHON]         # with tools that are built
@@ -41,7 +41,7 @@ TRAINING_ROWS, TEST_ROWS, WIDTH, CLASSES = 4000, 1000, 64, 10
 
 
 class WrongBlock(Exception):
-    """A block of README is not as it must be."""
+    """README has a malformed code block."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@
     NAME.grad0.safetensors  a sample of it with sums over all elements (test/e2e/gradients.py), as NAME.grad0.sample.safetensors
     others                  as they are
 
-The weights of SHARED are made from the first of the graphs. unpack.py does the opposite.
+A .safetensors of SHARED is made from the graph of the same name. unpack.py does the opposite.
 """
 import argparse
 import array
@@ -24,7 +24,7 @@ import gradients  # noqa: E402
 from formats import Tensor, read_safetensors, write_safetensors  # noqa: E402
 from onnxwriter import externalized, fields, with_initializers  # noqa: E402
 
-# Graph: the file of its weights, from which the graph itself makes that file if both have one name.
+# Graph: the file of its weights. A .safetensors is made from the graph of the same name.
 SHARED = {
     "gpt2-tiny": "gpt2-tiny.safetensors",
     "gpt2-tiny-logits": "gpt2-tiny.safetensors",
@@ -34,8 +34,8 @@ SHARED = {
     "mlp-training-info": "mlp.onnx",
     "resnet-torchscript": "resnet.onnx",
 }
-PLAIN = {"mlp.onnx", "readme.onnx"}  # docs/pipeline.md compiles the first; README's blocks begin with the second
-SMALLEST = 256  # bytes of a tensor that is not left in its graph
+PLAIN = {"mlp.onnx", "readme.onnx"}  # stored uncompressed, for docs/pipeline.md and for the tests of README
+SMALLEST = 256  # bytes; smaller tensors stay in the graph
 FLOAT = 1
 
 

@@ -113,7 +113,7 @@ def extract(archive, into):
 
 
 def make(source, name, folder):
-    """Makes what a source stands for."""
+    """Writes the outputs of a source."""
     path, made = source / name, outputs(name)
     if not name.endswith(".xz"):
         replace(folder / name, lambda to: shutil.copyfile(path, to))
@@ -179,7 +179,7 @@ def update(folder, source):
 
 
 def unpack(folder=FOLDER, source=SOURCE):
-    """Makes the folder what the sources say and returns its path. Processes that call this at the same time wait for each other. Raises
+    """Updates the folder from the sources and returns its path. Processes that call this at the same time wait for each other. Raises
     Refused where that cannot be done."""
     folder = pathlib.Path(folder)
     try:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each of our headers compiles alone: it includes what it uses. `make headers` runs this.
+"""Checks that each of our headers compiles by itself: it must include what it uses. `make headers` runs this.
 
     python3 test/structure/headers.py --build build/release [--jobs N] [HEADER...]
 
@@ -77,7 +77,7 @@ def main():
                 failed.append(name)
                 print(f"{name} does not compile alone:\n{errors}", flush=True)
     for name in skipped:
-        print(f"{name}: not compiled here, since no source file that includes it is (a CUDA toolkit is missing?)")
+        print(f"{name}: not checked: no source file that is compiled here includes it (a CUDA toolkit is missing?)")
     print(f"headers: {len(names) - len(failed) - len(skipped)} compile alone, {len(failed)} do not, {len(skipped)} were not tried")
     return 1 if failed else 0
 
