@@ -24,6 +24,7 @@ target_link_options(cuda_training_test PRIVATE "LINKER:--whole-archive,${SHEAF_P
 
 # State in files across crashes, on the double.
 sheaf_add_gtest(cuda_files_test SLOW SOURCES cuda_files_test.cpp LIBS SheafExec)
+set_tests_properties(cuda_files_test PROPERTIES RESOURCE_LOCK disk TIMEOUT 300)
 sheaf_device_test_options(cuda_files_test sheaf_cuda_emulated)
 add_dependencies(cuda_files_test sheaf_cpu)
 sheaf_test_paths(cuda_files_test kLibraries "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}"

@@ -23,7 +23,9 @@ sheaf_test_paths(schedules_test kModels "${SHEAF_TEST_MODELS}")
 sheaf_add_gtest(profile_test SOURCES profile_test.cpp LIBS SheafProfile)
 sheaf_add_gtest(measure_test SOURCES measure_test.cpp LIBS SheafMeasure)
 sheaf_add_gtest(measure_disk_test SOURCES measure_disk_test.cpp LIBS SheafMeasure)
-sheaf_add_gtest(measure_files_test SOURCES measure_files_test.cpp LIBS SheafMeasure)
+sheaf_add_gtest(measure_files_test SOURCES measure_files_test.cpp LIBS SheafMeasure TIMEOUT 300)
+# Tests that keep the disk busy do not run at the same time.
+set_tests_properties(measure_files_test files_crash_test PROPERTIES RESOURCE_LOCK disk)
 
 sheaf_add_gtest(leaves_test SOURCES leaves_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_evaluation_test SOURCES proof_evaluation_test.cpp LIBS SheafPlan)
