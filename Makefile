@@ -55,7 +55,7 @@ test: processor build ## format check, lit, GoogleTest, end to end
 
 quick: processor build ## format, lit, quick GoogleTests, a tenth of the end-to-end cases: for the edit loop, minutes
 	@cmake --build $(folder) --parallel $(JOBS)
-	@python3 test/check.py --build $(folder) --jobs $(JOBS) --quick $(if $(CPU),--cpu $(CPU))
+	@python3 test/check.py --build $(folder) --jobs $(JOBS) --quick $(if $(CPU),--cpu "$(CPU)")
 
 test-browser: build ## pages of `sheaf report` in Chromium, and graphs in Netron (installs Chromium and a virtual environment for BROWSER)
 	@test/browser/setup.sh $(BROWSER)
