@@ -54,36 +54,28 @@ Tensor Emitter::apply(ArrayRef<Tensor> operands, Create create) {
 }
 
 Tensor Emitter::evaluate(Operation* op, ArrayRef<Tensor> operands) {
-  SmallVector<Constant> local, global;
-  for (const Tensor& x : operands) local.push_back(*x.constant()), global.push_back(x.globalConstant());
-  train::ConstantEvaluation evaluation(op, local);
+  SmallVector<Constant> constants;
+  for (const Tensor& x : operands) constants.push_back(*x.constant());
+  train::ConstantEvaluation evaluation(op, constants);
   // A constant that an op takes is copied into an attribute, which lives as long as the context.
   int64_t attributes = 0;
   if (evaluation.bytes() > kSmall)
-    for (auto& [attribute, value] : constants)
+    for (auto& [attribute, value] : this->constants)
       attributes += int64_t(mlir::cast<DenseElementsAttr>(attribute).getRawData().size());
   if (evaluation.elements() > kMaxFolded || 2 * Constant::liveBytes() + attributes + evaluation.bytes() > kMaxBytes)
-    return {};
+    return ++unfolded, Tensor();
   // Rows compared with columns: a mask, which is better left to the analysis of masks where it is large.
   auto grows = [&](const Constant& x) { return ArrayRef<int64_t>(x.stored) != evaluation.stored(); };
-  if (isa<train::CompareOp>(op) && evaluation.elements() > kMaxMask && llvm::all_of(local, grows)) return {};
+  if (isa<train::CompareOp>(op) && evaluation.elements() > kMaxMask && llvm::all_of(constants, grows))
+    return ++unfolded, Tensor();
   // What has no value is left to be computed, as if the operands were data.
   ScopedDiagnosticHandler quiet(op->getContext(), [](Diagnostic&) { return success(); });
   auto result = evaluation.run();
-  if (failed(result)) return {};
-  if (llvm::none_of(operands, [](const Tensor& x) { return x.differsGlobally(); })) return result->front();
-  auto whole = train::ConstantEvaluation(op, global).run();
-  return failed(whole) ? Tensor(result->front()) : Tensor(result->front(), whole->front());
-}
-
-Tensor Emitter::sizes(ArrayRef<int64_t> values, ArrayRef<int64_t> global) {
-  auto vector = type({int64_t(values.size())}, builder.getI64Type());
-  Constant local = Constant::integers(vector, values);
-  return values == global ? Tensor(local) : Tensor(local, Constant::integers(vector, global));
+  return failed(result) ? Tensor() : Tensor(result->front());
 }
 
 Tensor Emitter::integers(ArrayRef<int64_t> values) {
-  return sizes(values, values);
+  return Constant::integers(type({int64_t(values.size())}, builder.getI64Type()), values);
 }
 
 Tensor Emitter::floats(Type element, ArrayRef<int64_t> shape, ArrayRef<double> values) {
@@ -196,9 +188,7 @@ Tensor Emitter::select(Tensor condition, Tensor x, Tensor y) {
 
 Tensor Emitter::cast(const Tensor& x, Type to) {
   if (!x || x.elementType() == to) return x;
-  Tensor result =
-      apply({x}, [&](ValueRange v) { return train::CastOp::create(builder, loc, type(x.shape(), to), v[0]); });
-  return result.differsGlobally() && result.isFloat() ? Tensor(result.globalConstant()) : result;
+  return apply({x}, [&](ValueRange v) { return train::CastOp::create(builder, loc, type(x.shape(), to), v[0]); });
 }
 
 Tensor Emitter::gelu(const Tensor& x, bool approximate) {

@@ -19,20 +19,14 @@ using train::Constant;
 class Tensor {
  public:
   Tensor() = default;
-  Tensor(Constant c) : known(std::make_shared<const Known>(Known{std::move(c), std::nullopt})) {}
-  // `global` is what the constant would be if this rank had the rows of all ranks, where that differs: numbers of rows,
-  // taken from the shape of an input. As a shape they count this rank's rows, in arithmetic on floats (a mean) the
-  // whole batch's.
-  Tensor(Constant c, Constant global) : known(std::make_shared<const Known>(Known{std::move(c), std::move(global)})) {}
+  Tensor(Constant c) : known(std::make_shared<const Constant>(std::move(c))) {}
   Tensor(mlir::Value v) : computed(v) {}
 
   explicit operator bool() const { return known || computed; }
-  const Constant* constant() const { return known ? &known->local : nullptr; }
-  bool differsGlobally() const { return known && known->global; }
-  const Constant& globalConstant() const { return known->global ? *known->global : known->local; }
+  const Constant* constant() const { return known.get(); }
   mlir::Value value() const { return computed; }
   mlir::RankedTensorType type() const {
-    return known ? known->local.type : mlir::cast<mlir::RankedTensorType>(computed.getType());
+    return known ? known->type : mlir::cast<mlir::RankedTensorType>(computed.getType());
   }
   llvm::ArrayRef<int64_t> shape() const { return *this ? type().getShape() : llvm::ArrayRef<int64_t>(); }
   mlir::Type elementType() const { return type().getElementType(); }
@@ -43,11 +37,7 @@ class Tensor {
   bool isBool() const { return elementType().isInteger(1); }
 
  private:
-  struct Known {
-    Constant local;
-    std::optional<Constant> global;
-  };
-  std::shared_ptr<const Known> known;
+  std::shared_ptr<const Constant> known;
   mlir::Value computed;
 };
 
@@ -81,6 +71,9 @@ class Emitter {
   // dimensions stay, and so do reshapes to the same shape that may move the batch.
   void splitIntoRows() { oneRow = true; }
 
+  // Ops on known values that stayed ops because of the limits above.
+  int64_t unfoldedOps() const { return unfolded; }
+
   // To be called when the insertion point leaves the block: values materialized so far are not visible there.
   void forget() { constants.clear(), materialized.clear(); }
 
@@ -93,8 +86,6 @@ class Emitter {
   Tensor splatLike(const Tensor& x, double value) { return x ? splat(x.elementType(), x.shape(), value) : Tensor(); }
   Tensor integers(llvm::ArrayRef<int64_t> values);  // a vector of i64
   Tensor floats(mlir::Type element, llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<double> values);
-  // A vector of i64 that would be `global` if this rank had all rows (see Tensor).
-  Tensor sizes(llvm::ArrayRef<int64_t> values, llvm::ArrayRef<int64_t> global);
 
   // Elementwise ops without attributes, by their class: rows of ir/Train/ElementwiseOps.td.
   template <class Op>
@@ -164,6 +155,7 @@ class Emitter {
   mlir::Location loc;
   std::string node;
   bool oneRow = false;
+  int64_t unfolded = 0;
   mlir::Block scratch;  // of ops that are evaluated; its arguments stand for constants
   llvm::DenseMap<mlir::Attribute, mlir::Value> constants;
   // By a constant's data, as long as that lives: large data are turned into an attribute (and hashed) once.

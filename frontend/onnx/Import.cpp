@@ -381,6 +381,7 @@ OwningOpRef<ModuleOp> Importer::run() {
     (*module)->setAttr("train.widen_to", builder.getI64IntegerAttr(options.pieces()));
   if (options.microBatches > 1)
     (*module)->setAttr("train.micro_batches", builder.getI64IntegerAttr(options.microBatches));
+  if (emit.unfoldedOps()) (*module)->setAttr(train::kUnfoldedAttr, builder.getI64IntegerAttr(emit.unfoldedOps()));
   (*module)->setAttr("train.batch", builder.getI64IntegerAttr(batch));
   (*module)->setAttr("train.model", builder.getStringAttr(model.path()));
   SmallVector<StringRef> texts(decisions.begin(), decisions.end());

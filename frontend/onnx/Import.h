@@ -30,9 +30,11 @@ struct ImportOptions {
   int64_t pieces() const { return ranks * microBatches; }
   int64_t shares() const { return leaves ? leaves : pieces(); }
   int64_t batch = 0;  // global batch; binds the leading symbolic dimension of the data inputs (0: not given)
-  // Import a leaf of one row with two, which tells the batch from other dimensions of size 1; train-globalize-loss cuts
-  // it back (module attribute `train.two_rows`). The import fails if the graph is fixed to one row.
-  bool twoRows = false;
+  // Import so many rows in place of a leaf's (0: a leaf's), so that imports with different numbers of rows can be
+  // compared (passes/train/FollowRows.h). Two in place of one tell the batch from other dimensions of size 1;
+  // train-globalize-loss cuts them back (module attribute `train.two_rows`). The import fails if the graph is fixed to
+  // another number.
+  int64_t rows = 0;
   std::vector<std::pair<std::string, int64_t>> bind;  // other symbolic dimensions, by name
   std::vector<KnownInput> constants;                  // integer or boolean inputs that are not data
   // What to minimise: "" for the only scalar float output, an output's name, or KIND(OUTPUT, KEY=VALUE, ...) of

@@ -201,12 +201,7 @@ class Importer {
   Surveyor* surveyor = nullptr;  // goes on after errors; null: the first error ends the import
   bool evaluates() const { return options.form != Form::kTraining; }
   // From a count for the rows that are imported to one for the rows of a leaf.
-  int64_t ofLeaf(int64_t count) const { return options.twoRows ? count / 2 : count; }
-  // Whether the first dimension of a value is the batch, of which the rank has its rows.
-  bool hasRows(mlir::Value value) const {
-    auto argument = llvm::dyn_cast_or_null<mlir::BlockArgument>(value);
-    return argument && !whole.contains(argument);
-  }
+  int64_t ofLeaf(int64_t count) const { return options.rows ? count / rows * leafRows() : count; }
 
  private:
   mlir::LogicalResult readTrainingForm();
@@ -224,6 +219,7 @@ class Importer {
   bool isWhole(const onnx::ValueInfoProto& input) const;  // the same for all rows
   mlir::LogicalResult bindInput(const onnx::ValueInfoProto& input);
   mlir::LogicalResult splitBatch();
+  int64_t leafRows() const { return std::max<int64_t>(batch / options.shares(), 1); }
   mlir::Value addArgument(llvm::StringRef name, mlir::RankedTensorType type);
   mlir::LogicalResult importOne(const onnx::NodeProto& node, Scope& scope, int64_t ordinal);
   int64_t opsetOf(const onnx::NodeProto& node, const Scope& scope) const;
@@ -252,7 +248,7 @@ class Importer {
   llvm::StringMap<GraphValue> reads;                      // parameters read so far, and their views
   std::string lossName;                                   // the output that the loss is, or is made of
   std::optional<LossRequest> request;                     // how it is made of it
-  int64_t batch = 0, rows = 0;                            // global and of one rank
+  int64_t batch = 0, rows = 0;                            // global, and that are imported: those of a leaf
   llvm::StringMap<int64_t> sizes;                         // of symbolic dimensions, for one rank
   int64_t inlined = 0;  // nodes imported so far, to bound what functions and loops may expand to
   std::vector<std::string> decisions;

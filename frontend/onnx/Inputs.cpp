@@ -14,7 +14,7 @@ LogicalResult Importer::splitBatch() {
                                                                : " ranks");
     if (!surveyor) return failure();
   }
-  rows = options.twoRows ? 2 : std::max<int64_t>(batch / options.shares(), 1);
+  rows = options.rows ? options.rows : leafRows();
   return success();
 }
 
@@ -47,7 +47,7 @@ bool Importer::isWhole(const onnx::ValueInfoProto& input) const {
   // The batch is what is symbolic; where nothing is, it is the first input's.
   for (const onnx::ValueInfoProto* other : dataInputs)
     if (const auto* batch = first(*other); batch && !batch->has_dim_value())
-      return rows == 0 || dim->dim_value() != ofLeaf(rows);
+      return rows == 0 || dim->dim_value() != leafRows();
   for (const onnx::ValueInfoProto* other : dataInputs)
     if (const auto* batch = first(*other)) return batch->dim_value() != dim->dim_value();
   return true;
@@ -114,7 +114,7 @@ LogicalResult Importer::bindDimensions() {
     batch = options.shares();
     if (failed(splitBatch())) return failure();
   }
-  if (options.twoRows) (*module)->setAttr(train::kTwoRowsAttr, builder.getUnitAttr());
+  if (rows == 2 && leafRows() == 1) (*module)->setAttr(train::kTwoRowsAttr, builder.getUnitAttr());
   if (rows == 1 && (options.shares() > 1 || evaluates())) {
     if (options.shares() > 1) emit.splitIntoRows();
     (*module)->setAttr(train::kOneRowAttr, builder.getUnitAttr());
@@ -155,7 +155,9 @@ LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
       else if (!batch)
         batch = dim.dim_value() * options.shares();
       if (failed(splitBatch())) return failure();
-      if (!symbolic && rows != dim.dim_value()) {
+      // A graph that is fixed to one row is not known to take another number of them.
+      const bool another = options.rows && leafRows() > 1;
+      if (!symbolic && (another ? leafRows() : rows) != dim.dim_value()) {
         error() << "input " << describe(input) << " was exported for " << dim.dim_value()
                 << " rows a rank; give --batch " << dim.dim_value() * options.shares()
                 << ", or export it with a dynamic batch" << orConstant;

@@ -32,14 +32,6 @@ LogicalResult constantOfShape(Node& n) {
   return n.set(0, n.emit.expand(n.emit.reshape(value, Shape(dims->size(), 1)), *dims));
 }
 
-// The shape of a tensor as all ranks together would have it: of a data input, whose leading dimension they share.
-Shape globalShape(Node& n, const Tensor& x) {
-  Shape shape(x.shape());
-  if (!shape.empty() && n.importer.hasRows(x.value()))
-    shape[0] = n.importer.ofLeaf(shape[0]) * n.importer.options.shares();
-  return shape;
-}
-
 LogicalResult shape(Node& n) {
   Tensor x = n.input(0);
   if (!x) return n.error() << "takes a tensor";
@@ -47,16 +39,13 @@ LogicalResult shape(Node& n) {
   auto clamp = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + rank : v, 0, rank); };
   int64_t start = clamp(n.integer("start", 0)), end = n.has("end") ? clamp(n.integer("end", 0)) : rank;
   size_t length = std::max<int64_t>(end - start, 0);
-  return n.set(0,
-               n.emit.sizes(x.shape().slice(start, length), ArrayRef<int64_t>(globalShape(n, x)).slice(start, length)));
+  return n.set(0, n.emit.integers(x.shape().slice(start, length)));
 }
 
 LogicalResult size(Node& n) {
   Tensor x = n.input(0);
   if (!x) return n.error() << "takes a tensor";
-  int64_t global = 1;
-  for (int64_t d : globalShape(n, x)) global *= d;
-  return n.set(0, n.emit.reshape(n.emit.sizes({x.count()}, {global}), {}));
+  return n.set(0, n.emit.reshape(n.emit.integers({x.count()}), {}));
 }
 
 LogicalResult range(Node& n) {

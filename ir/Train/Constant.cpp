@@ -15,7 +15,7 @@ namespace {
 std::atomic<int64_t> allBytes = 0;
 
 // Whether `bytes` is one element of `width` bytes over and over.
-bool repeats(const char* bytes, int64_t size, int64_t width) {
+bool isRepeated(const char* bytes, int64_t size, int64_t width) {
   return size > width && std::memcmp(bytes, bytes + width, size - width) == 0;
 }
 
@@ -73,7 +73,7 @@ int64_t Constant::liveBytes() {
 
 Constant constants::withoutRepetitions(RankedTensorType type, SmallVector<int64_t> stored, Constant::Bytes bytes) {
   int64_t width = widthOf(type.getElementType());
-  if (repeats(bytes.data(), bytes.size(), width)) {
+  if (isRepeated(bytes.data(), bytes.size(), width)) {
     bytes.resize(width);
     stored.assign(stored.size(), 1);
   }
@@ -82,7 +82,7 @@ Constant constants::withoutRepetitions(RankedTensorType type, SmallVector<int64_
     int64_t outer = evaluator::extent(stored, 0, d), inner = width * evaluator::extent(stored, d + 1, stored.size());
     int64_t slice = stored[d] * inner;
     bool same = true;
-    for (int64_t o = 0; o < outer && same; ++o) same = repeats(bytes.data() + o * slice, slice, inner);
+    for (int64_t o = 0; o < outer && same; ++o) same = isRepeated(bytes.data() + o * slice, slice, inner);
     if (!same) continue;
     for (int64_t o = 1; o < outer; ++o) std::memmove(bytes.data() + o * inner, bytes.data() + o * slice, inner);
     bytes.resize(outer * inner);
@@ -160,6 +160,31 @@ Constant Constant::written() const {
   return isSplat() ? *this : storedIn(*this, shape());
 }
 
+bool Constant::repeats(int64_t dimension, int64_t part) const {
+  if (stored[dimension] == 1 || stored[dimension] == part || data->empty()) return true;
+  const int64_t outer = evaluator::extent(stored, 0, dimension);
+  const int64_t inner = widthOf(element()) * evaluator::extent(stored, dimension + 1, stored.size());
+  const int64_t slice = stored[dimension] * inner;
+  for (int64_t o = 0; o < outer; ++o)
+    if (stored[dimension] % part || !isRepeated(data->data() + o * slice, slice, part * inner)) return false;
+  return true;
+}
+
+Constant Constant::first(int64_t dimension, int64_t size) const {
+  SmallVector<int64_t> shape(this->shape()), kept(stored);
+  shape[dimension] = size;
+  if (stored[dimension] == 1) return {type.clone(shape), kept, data};
+  kept[dimension] = size;
+  const int64_t outer = evaluator::extent(stored, 0, dimension);
+  const int64_t inner = widthOf(element()) * evaluator::extent(stored, dimension + 1, stored.size());
+  Bytes bytes;
+  for (int64_t o = 0; o < outer; ++o) {
+    const char* from = data->data() + o * stored[dimension] * inner;
+    bytes.insert(bytes.end(), from, from + size * inner);
+  }
+  return withoutRepetitions(type.clone(shape), std::move(kept), std::move(bytes));
+}
+
 Value sheaf::train::materialize(OpBuilder& builder, Location location, const Constant& constant) {
   Value value = ConstantOp::create(builder, location, constant.attribute());
   return value.getType() == constant.type ? value : Value(BroadcastOp::create(builder, location, constant.type, value));
@@ -223,7 +248,7 @@ FailureOr<Tensor> sheaf::train::toTensor(ElementsAttr attribute) {
 DenseElementsAttr sheaf::train::toAttribute(const Tensor& tensor) {
   Constant::Bytes bytes = bytesOf(tensor);
   int64_t width = widthOf(tensor.type.getElementType());
-  bool splat = repeats(bytes.data(), bytes.size(), width);
+  bool splat = isRepeated(bytes.data(), bytes.size(), width);
   if (splat) bytes.resize(width);
   return Constant{tensor.type, storedShape(tensor.type, splat), store(std::move(bytes))}.attribute();
 }

@@ -50,6 +50,11 @@ struct Constant {
   // The same tensor with its repetitions stored, unless it is a splat.
   Constant written() const;
 
+  // True if the elements along a dimension are the first `part` of them over and over.
+  bool repeats(int64_t dimension, int64_t part) const;
+  // The first `size` elements along a dimension.
+  Constant first(int64_t dimension, int64_t size) const;
+
   // Bytes of all constants of the process, shared data counted once.
   static int64_t liveBytes();
 };

@@ -53,6 +53,15 @@ inline constexpr llvm::StringLiteral kTwoRowsAttr = "train.two_rows";
 // On @step: an input of the graph has a fixed number of rows.
 inline constexpr llvm::StringLiteral kFixedRowsAttr = "train.fixed_rows";
 
+// On a module whose ops say where the batch is (passes/train/FollowRows.h), until train-globalize-loss. On an op: the
+// dimension of each result that holds the batch, or -1. On @step, instead: `at`, a location, and `why` the imports with
+// different numbers of rows are not the same.
+inline constexpr llvm::StringLiteral kRowsKnownAttr = "train.rows_known";
+inline constexpr llvm::StringLiteral kRowsAttr = "train.rows";
+inline constexpr llvm::StringLiteral kRowsRefusedAttr = "train.rows_refused";
+// On a module of the importer: the number of ops on known values that it did not evaluate, because they are too large.
+inline constexpr llvm::StringLiteral kUnfoldedAttr = "train.unfolded";
+
 // The words of one of the dialect's enumerations, in order.
 template <typename Enum>
 std::vector<std::string> enumWords() {

@@ -11,11 +11,14 @@ namespace sheaf::train {
 // The same on all ranks, this rank's rows of the global value, or this rank's term of a sum.
 struct BatchState {
   enum Kind { Replicated, Split, Partial } kind = Replicated;
-  // Of a split value: the dimension that holds the batch, this rank's rows of it, and how many elements of the
-  // dimension lie within one row: the dimension is (something x rows x minor). Where a graph is fixed to one row, a
-  // reshape may leave several dimensions of size 1, any of which may be the batch; these are all of them.
+  // Of a split value, or of one whose sum over the ranks is split: the dimension that holds the batch, this rank's rows
+  // of it, and how many elements of the dimension lie within one row: the dimension is (something x rows x minor).
+  // Where a graph is fixed to one row, a reshape may leave several dimensions of size 1, any of which may be the batch;
+  // these are all of them.
   mlir::SmallVector<int64_t, 1> dimensions;
   int64_t rows = 0, minor = 1;
+  // All elements along the dimension are equal, so that any of them may be a row's.
+  bool uniform = false;
 
   static BatchState split(mlir::ArrayRef<int64_t> dimensions, int64_t rows, int64_t minor = 1) {
     return {Split, mlir::SmallVector<int64_t, 1>(dimensions), rows, minor};
@@ -35,6 +38,7 @@ struct BatchState {
   }
   // What this and `other`, whose rows meet, both may be; nothing if they carry the batch in different ways.
   std::optional<BatchState> meet(const BatchState& other) const {
+    if (uniform != other.uniform && dimensions == other.dimensions) return uniform ? other : *this;
     if (rows != other.rows || minor != other.minor) return std::nullopt;
     BatchState both = *this;
     llvm::erase_if(both.dimensions, [&](int64_t d) { return !other.mayBe(d); });

@@ -90,24 +90,8 @@ std::optional<Sources> sourcesOf(Operation* op, int64_t dimension, bool contiguo
 }
 
 bool hasEqualParts(ConstantOp constant, int64_t dimension, int64_t part) {
-  std::optional<Constant> whole = Constant::fromAttribute(constant.getValue());
-  if (!whole) return false;
-  if (whole->stored[dimension] == 1) return true;
-  // Without its last part it is the same as without its first.
-  OpBuilder builder(constant);
-  SmallVector<int64_t> starts(whole->shape().size(), 0), sizes(whole->shape()), steps(starts.size(), 1);
-  sizes[dimension] -= part;
-  if (sizes[dimension] == 0) return true;
-  std::optional<Constant> found[2];
-  for (int i = 0; i < 2; ++i) {
-    starts[dimension] = i * part;
-    auto slice = SliceOp::create(builder, constant.getLoc(), constant, starts, sizes, steps);
-    auto values = ConstantEvaluation(slice, *whole).run();
-    slice.erase();
-    if (failed(values)) return false;
-    found[i] = values->front().written();
-  }
-  return found[0]->stored == found[1]->stored && *found[0]->data == *found[1]->data;
+  std::optional<Constant> known = Constant::fromAttribute(constant.getValue());
+  return known && known->repeats(dimension, part);
 }
 
 // Whether a value without rows is known to have other elements in each part of a dimension.

@@ -58,6 +58,11 @@ class Cutter {
     const int64_t size = typeOf(v).getDimSize(dimensionOf(v));
     if (state.rows % 2 || size % 2) return emitError(v.getLoc()) << "has " << state.rows << " rows, which are odd";
     state.rows /= 2;
+    // A constant with the same for each row.
+    if (auto constant = v.getDefiningOp<ConstantOp>()) {
+      const Constant half = Constant::fromAttribute(constant.getValue())->first(dimensionOf(v), size / 2);
+      constant.setValueAttr(half.written().attribute());
+    }
     v.setType(withSize(typeOf(v), dimensionOf(v), size / 2));
     return success();
   }
@@ -115,12 +120,7 @@ class Cutter {
     const int64_t size = typeOf(v).getDimSize(dimension);
     if (!hasEqualParts(constant, dimension, equal == kHalves ? size / 2 : 1)) return {};
     builder.setInsertionPointAfterValue(v);
-    SmallVector<int64_t> sizes(typeOf(v).getShape()), starts(sizes.size(), 0), steps(sizes.size(), 1);
-    sizes[dimension] = size / 2;
-    auto slice = SliceOp::create(builder, v.getLoc(), v, starts, sizes, steps);
-    auto values = ConstantEvaluation(slice, *Constant::fromAttribute(constant.getValue())).run();
-    slice.erase();
-    return failed(values) ? Value() : materialize(builder, v.getLoc(), values->front());
+    return materialize(builder, v.getLoc(), Constant::fromAttribute(constant.getValue())->first(dimension, size / 2));
   }
 };
 

@@ -45,24 +45,47 @@ struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
     for (unsigned i = 0; i < step.getNumArguments(); ++i) evaluation |= bool(step.getArgAttr(i, "train.row_mask"));
     if (evaluation) addAccuracy(step);
     module->removeAttr(kOneRowAttr);
+    module->removeAttr(kUnfoldedAttr);
     const bool twoRows = bool(module->removeAttr(kTwoRowsAttr));
     const bool fixedRows = bool(step->removeAttr(kFixedRowsAttr));
+    bool rowsKnown = bool(module->removeAttr(kRowsKnownAttr));
+    auto refused = dyn_cast_or_null<DictionaryAttr>(step->removeAttr(kRowsRefusedAttr));
+    if (count > 1 && refused && !fixedRows) {
+      emitError(cast<LocationAttr>(refused.get("at"))) << cast<StringAttr>(refused.get("why")).getValue();
+      return signalPassFailure();
+    }
     if (count <= 1 && evaluation) return evaluateOnOneRank(step);
     if (count <= 1) return;
-    Globalizer globalizer(step, count, fixedRows);
+    // Sizes that the exporter took from a fixed number of rows may mean anything where there are more.
+    if (fixedRows && rowsKnown) rowsKnown = isDivided(step, count);
+    Globalizer globalizer(step, count, rowsKnown, fixedRows);
     if (twoRows) {
-      FailureOr<BatchStates> states = statesOf(step, count);
+      FailureOr<BatchStates> states = statesOf(step, count, rowsKnown);
       if (failed(states) || failed(cutToFirstRow(step, *states))) return signalPassFailure();
       globalizer.setReshapeStates(std::move(*states));
     }
-    if (failed(globalizer.run())) signalPassFailure();
+    if (failed(globalizer.run())) return signalPassFailure();
+    for (Operation& op : step.getBody().front()) op.removeAttr(kRowsAttr);
+    if (fixedRows && (!rowsKnown || globalizer.sumsRows()))
+      emitWarning(step.getLoc())
+          << "the number of rows is fixed in the model, so each rank computes it as if its rows were the batch: "
+             "numbers "
+             "that the exporter made of the number of rows, such as the divisor of a mean, are not those of the whole "
+             "batch. Export the model with a dynamic batch";
+  }
+
+  // True if the step can be divided among ranks with the batch where its ops say.
+  static bool isDivided(func::FuncOp step, int64_t ranks) {
+    OwningOpRef<func::FuncOp> copy = step.clone();
+    ScopedDiagnosticHandler quiet(step.getContext(), [](Diagnostic&) { return success(); });
+    return succeeded(Globalizer(*copy, ranks, true, true).run());
   }
 
   // The states of a step's values, found on a copy of it.
-  static FailureOr<BatchStates> statesOf(func::FuncOp step, int64_t ranks) {
+  static FailureOr<BatchStates> statesOf(func::FuncOp step, int64_t ranks, bool rowsKnown) {
     IRMapping copies;
     OwningOpRef<func::FuncOp> copy = cast<func::FuncOp>(step->clone(copies));
-    Globalizer globalizer(*copy, ranks);
+    Globalizer globalizer(*copy, ranks, rowsKnown, false);
     if (failed(globalizer.run())) return failure();
     BatchStates states;
     for (auto [value, copied] : copies.getValueMap())
@@ -77,7 +100,7 @@ struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
     OwningOpRef<func::FuncOp> whole = step.clone();
     {
       ScopedDiagnosticHandler quiet(step.getContext(), [](Diagnostic&) { return success(); });
-      if (succeeded(Globalizer(step, 1).run())) return;
+      if (succeeded(Globalizer(step, 1, false, false).run())) return;
     }
     step.getBody().takeBody(whole->getBody());
     int64_t rows = 0;

@@ -27,15 +27,20 @@ LogicalResult Globalizer::run() {
     if (auto type = dyn_cast<RankedTensorType>(argument.getType());
         type && type.getRank() > 0 && type.getDimSize(0) > 0 &&
         !step.getArgAttr(argument.getArgNumber(), "train.whole"))
-      states[argument] = BatchState::split({0}, type.getDimSize(0));
+      states[argument] = BatchState::split({0}, rows = type.getDimSize(0));
   findLeading(body);
   for (Operation& op : llvm::make_early_inc_range(body)) {
-    if (op.hasTrait<OpTrait::IsTerminator>() || op.getNumOperands() == 0) continue;
-    FailureOr<BatchState> state = visit(&op);
+    if (op.hasTrait<OpTrait::IsTerminator>()) continue;
+    FailureOr<BatchState> state = op.getNumOperands() ? visit(&op) : BatchState();
     if (failed(state)) return failure();
-    if (ranks > 1 && !fixedRows && failed(checkConstants(&op, states, !state->isSplit()))) return failure();
-    for (Value result : op.getResults())
-      states.try_emplace(result, leading.contains(result) && state->mayBe(0) ? leadingOf(*state) : *state);
+    if (ranks > 1 && !rowsKnown && !fixedRows && failed(checkConstants(&op, states, !state->isSplit())))
+      return failure();
+    for (OpResult result : op.getResults()) {
+      if (states.contains(result)) continue;
+      FailureOr<BatchState> of = rowsKnown ? known(result, *state) : *state;
+      if (failed(of)) return failure();
+      states[result] = leading.contains(result) && of->mayBe(0) ? leadingOf(*of) : *of;
+    }
   }
   if (mask) weighLoss(step, ranks, mask, [&](Value v) { return of(v).isPartial(); });
   // Where a rank has one row, its part of a sum over the batch is that row.
@@ -76,7 +81,9 @@ LogicalResult Globalizer::sumPartialOperands(Operation* op, unsigned first) {
         return op->emitOpError("needs an integer sum over the global batch: cast to a float before summing");
       builder.setInsertionPointAfterValue(value);
       sum = GlobalSumOp::create(builder, value.getLoc(), value.getType(), value);
-      states[sum] = BatchState();
+      BatchState state = of(value);
+      state.kind = state.dimensions.empty() ? BatchState::Replicated : BatchState::Split;
+      states[sum] = state;
     }
     operand.set(sum);
   }
@@ -91,7 +98,7 @@ void Globalizer::shareOperand(OpOperand& operand) {
 }
 
 FailureOr<bool> Globalizer::holdBatch(Operation* op, const BatchState& state, ArrayRef<int64_t> dimensions) {
-  if (!state.isSplit()) return false;
+  if (state.dimensions.empty()) return false;
   int64_t count = llvm::count_if(state.dimensions, [&](int64_t d) { return llvm::is_contained(dimensions, d); });
   if (count == 0 || count == int64_t(state.dimensions.size())) return count > 0;
   return unknownBatch(op);
@@ -223,6 +230,7 @@ FailureOr<BatchState> Globalizer::visit(Operation* op) {
         // Numbers are drawn by the index in the global batch: its rows must be this tensor's leading dimension.
         BatchState state = of(op->getOperand(0));
         bool leading = state.isSplit() && state.mayBe(0);
+        state.uniform = false;
         if (leading && shapeOf(op->getOperand(0))[0] == state.rows * state.minor) return state;
         return unsupported(op, Twine(isa<DropoutOp>(op) ? "drops elements of" : "draws random numbers for") +
                                    " a value whose leading dimension is not the batch");
@@ -236,6 +244,34 @@ FailureOr<BatchState> Globalizer::visit(Operation* op) {
         if (op->getNumRegions() == 0 && sameShapes && isPure(op)) return visitElementwise(op);
         return unsupported(op, "depends on the batch in a way that is not known to be row by row");
       });
+}
+
+FailureOr<BatchState> Globalizer::known(OpResult result, const BatchState& found) {
+  Operation* op = result.getOwner();
+  auto marks = op->getAttrOfType<DenseI64ArrayAttr>(kRowsAttr);
+  // The op was made after the imports were compared.
+  if (!marks) return found;
+  const int64_t dimension = marks[result.getResultNumber()];
+  if (dimension < 0 && !found.isSplit()) return found.isPartial() ? BatchState::partial() : BatchState();
+  if (dimension >= 0 && found.isSplit() && found.mayBe(dimension)) {
+    BatchState state = found;
+    state.dimensions = {dimension};
+    // Equal rows of several elements are not equal elements.
+    state.uniform &= shapeOf(result)[dimension] == state.rows;
+    return state;
+  }
+  // The rows are equal, or will be where the ranks' terms are added.
+  const int64_t size = dimension < 0 ? 0 : shapeOf(result)[dimension];
+  auto iota = dyn_cast<IotaOp>(op);
+  const bool repeats = isa<ConstantOp, BroadcastOp>(op) || (iota && int64_t(iota.getAxis()) != dimension);
+  if (dimension >= 0 && (found.isPartial() || repeats) && !found.isSplit() && size % rows == 0) {
+    BatchState state = BatchState::split({dimension}, rows, size / rows);
+    state.kind = found.isPartial() ? BatchState::Partial : BatchState::Split;
+    auto broadcast = dyn_cast<BroadcastOp>(op);
+    state.uniform = size == rows || iota || (broadcast && shapeOf(broadcast.getOperand())[dimension] == 1);
+    return state;
+  }
+  return unsupported(op, "groups rows of the batch");
 }
 
 // The operands' shapes are one shape; rows meet their own rows.
@@ -277,12 +313,17 @@ FailureOr<BatchState> Globalizer::visitScaling(Operation* op, bool divides) {
 FailureOr<BatchState> Globalizer::visitReduce(ReduceOp op) {
   BatchState state = of(op.getOperand());
   bool linear = op.getKind() == ReduceKind::sum || op.getKind() == ReduceKind::mean;
-  if (state.isPartial() && linear) return state;
-  if (state.isPartial()) return visitElementwise(op);
   FailureOr<bool> overBatch = holdBatch(op, state, op.getAxes());
   if (failed(overBatch)) return failure();
+  // A sum of the rows that a sum is repeated in is one over the batch.
+  if (state.isPartial() && op.getKind() == ReduceKind::sum && *overBatch) {
+    if (failed(sumPartialOperands(op))) return failure();
+    state = of(op.getOperand());
+  }
+  if (state.isPartial()) return linear ? BatchState::partial() : visitElementwise(op);
   if (!*overBatch) return state;
   if (!linear) return unsupported(op, Twine("takes the ") + stringifyReduceKind(op.getKind()) + " over the batch");
+  summed |= op.getKind() == ReduceKind::sum;
   maskOperand(op->getOpOperand(0));
   if (op.getKind() == ReduceKind::mean && mask) {
     // The mean of the rows that count.
@@ -511,6 +552,7 @@ FailureOr<BatchState> Globalizer::visitBatchNorm(BatchNormOp op) {
     return state;
   }
   for (Value moment : {op.getMean(), op.getVariance()}) {
+    states[moment] = BatchState();
     if (moment.use_empty()) continue;
     builder.setInsertionPointAfter(op);
     TensorBuilder t{builder, op.getLoc()};

@@ -13,22 +13,25 @@ namespace sheaf::train {
 // linear ops keep terms, and any other op that needs the global value gets train.global_sum.
 class Globalizer {
  public:
-  // fixedRows: an input of the graph has a fixed number of rows, so constants may differ from row to row.
-  Globalizer(mlir::func::FuncOp step, int64_t ranks, bool fixedRows = false)
-      : step(step), ranks(ranks), fixedRows(fixedRows), builder(step.getContext()), mask(step) {}
+  // rowsKnown: ops say where the batch is (FollowRows.h). Otherwise that is found by sizes, and fixedRows says that an
+  // input of the graph has a fixed number of rows, so constants may differ from row to row.
+  Globalizer(mlir::func::FuncOp step, int64_t ranks, bool rowsKnown, bool fixedRows)
+      : step(step), ranks(ranks), rowsKnown(rowsKnown), fixedRows(fixedRows), builder(step.getContext()), mask(step) {}
 
   // Failure: an error has been reported at the op that cannot be divided among ranks.
   mlir::LogicalResult run();
 
   // After run(): of the values that the step had and of new ones.
   const BatchStates& valueStates() const { return states; }
+  // True if a sum, not a mean, is taken over the batch.
+  bool sumsRows() const { return summed; }
   // To call before run(): states of the results of reshapes, from the analysis with two rows.
   void setReshapeStates(BatchStates states) { reshapeStates = std::move(states); }
 
  private:
   mlir::func::FuncOp step;
-  int64_t ranks;
-  bool fixedRows;
+  int64_t ranks, rows = 0;
+  bool rowsKnown, fixedRows, summed = false;
   mlir::OpBuilder builder;
   RowMask mask;  // of the evaluation
   BatchStates states, reshapeStates;
@@ -51,6 +54,8 @@ class Globalizer {
   void shareOperand(mlir::OpOperand& operand);
 
   mlir::FailureOr<BatchState> visit(mlir::Operation* op);
+  // The state of a result, if `found` is what its op makes of the operands' states and the op says where the batch is.
+  mlir::FailureOr<BatchState> known(mlir::OpResult result, const BatchState& found);
   mlir::FailureOr<BatchState> visitReduce(ReduceOp op);
   mlir::FailureOr<BatchState> visitReshape(ReshapeOp op);
   mlir::FailureOr<BatchState> visitConcat(ConcatOp op);

@@ -65,6 +65,11 @@ def WidenFloats : TrainPass<"widen-floats"> {
 }
 def GlobalizeLoss : TrainPass<"globalize-loss"> {
   let summary = "makes the loss of one rank's rows this rank's share of the global loss";
+  let description = [{
+    Ops say which dimension of a result holds the batch (`train.rows`, a dimension or -1 for each result), if the module has
+    `train.rows_known`; FollowRows.h finds that. For ops without it, it follows from their operands, or from sizes. `train.rows_refused` of @step is the reason
+    why the step cannot be divided, and becomes an error. All three attributes are removed.
+  }];
 }
 def ChannelsLast : TrainPass<"channels-last"> {
   let summary = "keeps images as [N, H, W, C] between convolutions";

@@ -238,7 +238,7 @@ class Run {
                          {"step", in_.position.step},
                          {"steps", in_.steps}});
     if (!notes.members().empty()) log_.event("device", std::move(notes));
-    progress_.emplace(*in_.plan, in_.position.step, in_.steps, job_.first());
+    progress_.emplace(*in_.plan, in_.position.step, in_.steps, job_.first() && !options_.quiet);
     for (const std::string& warning : in_.warnings) warn(warning);
     return {};
   }

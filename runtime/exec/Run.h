@@ -51,6 +51,7 @@ struct RunOptions {
   // run waits for saves.
   uint64_t saveStaging = 0;
   int64_t keepSaves = 0;  // newest saved states that are kept; 0: all
+  bool quiet = false;     // shows no progress and no warnings; the log has them
 };
 
 inline plan::Undigested undigested(const RunOptions& options) {

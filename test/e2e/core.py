@@ -26,7 +26,7 @@ CORE = (
     # Proofs, predictions and printed texts.
     r"proof/(attacks|run-refuses|mutants/mlp-adamw/zero-3)", r"fuzzing/(plan|state)", r"memory/(shares/gpt2-tiny/zero-3|communication)",
     r"memory/touched/gpt2-tiny/ranks-4/zero-3", r"simulating/(h100/ranks-4/zero-3|text)", r"choosing/fit-one-node", r"checking/the-fixed-batch",
-    r"diff/zero", r"report/(contents|perfetto)/mlp", r"deepspeed/same/zero-3", r"deepspeed/errors", r"watching/(events|metrics)", r"measuring/refused",
+    r"diff/zero", r"trying/(counts/size|sums/expanded-parameter|groups/of-four|different)", r"report/(contents|perfetto)/mlp", r"deepspeed/same/zero-3", r"deepspeed/errors", r"watching/(events|metrics)", r"measuring/refused",
     r"compiling/processor", r"kernels/(fat-plan|machine-of/cuda:sm_90)", r"installing/man-pages",
     r"(comparison|unpacking)/.*", r"compatibility/.*", r"readme/(text|labels|failures)",
     r"commands/(compile-to/zero|text-round-trip/gpt2-tiny|defaults|schedule|freeze|summary|help|on-nan/skip)", r"errors/.*",

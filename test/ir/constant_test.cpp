@@ -150,6 +150,25 @@ TEST_F(ConstantTest, LargeConstantsAreCutIntoSlabs) {
   apply({table}, [](auto& b, auto v) { return b.reduce(ReduceKind::sum, v[0], {1}); });
 }
 
+TEST_F(ConstantTest, PartsOfADimension) {
+  // Two rows of [0, 1, 0, 1], and columns of them.
+  const Constant parts = Constant::integers(type({2, 4}, i64), {0, 1, 0, 1, 0, 1, 0, 1});
+  EXPECT_TRUE(parts.repeats(0, 1));
+  EXPECT_TRUE(parts.repeats(1, 2));
+  EXPECT_TRUE(parts.repeats(1, 4));
+  EXPECT_FALSE(parts.repeats(1, 1));
+  EXPECT_FALSE(parts.repeats(1, 3));
+  const Constant rows = Constant::integers(type({4, 2}, i64), {0, 1, 2, 3, 0, 1, 2, 3});
+  EXPECT_TRUE(rows.repeats(0, 2));
+  EXPECT_FALSE(rows.repeats(0, 1));
+  EXPECT_FALSE(rows.repeats(1, 1));
+  EXPECT_THAT(rows.first(0, 2).integers(), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(rows.first(1, 1).integers(), ElementsAre(0, 2, 0, 2));
+  EXPECT_THAT(parts.first(0, 1).integers(), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(parts.first(1, 1).stored, ElementsAre(1, 1));
+  EXPECT_TRUE(Constant::integers(type({0, 2}, i64), {}).repeats(0, 1));
+}
+
 TEST_F(ConstantTest, EmptyTensors) {
   Constant none = integers({0, 3}, {}), row = integers({1, 3}, {1, 2, 3});
   EXPECT_EQ(apply({none}, [](auto& b, auto v) { return b.reshape(v[0], {3, 0}); }).stored, Dims({3, 0}));

@@ -1,4 +1,5 @@
 // sheaf check: whether a model can be trained, with every obstacle at once.
+#include <bit>
 #include <cstdio>
 
 #include "ir/Plan/PlanProto.h"
@@ -10,6 +11,7 @@
 #include "tools/sheaf/Command.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Fit.h"
+#include "tools/sheaf/Try.h"
 
 namespace sheaf::tool {
 
@@ -18,6 +20,8 @@ namespace {
 using frontend::Survey;
 
 struct CheckOptions : FitOptions {
+  bool tries = false;
+  std::vector<io::DataArgument> data;
   CheckOptions() { import.ranks = 1; }
 };
 
@@ -32,7 +36,8 @@ options::Table checkTable() {
                        Row::positional<&O::model>("MODEL.onnx"),
                        {},
                        "Exit status: 0 if the model can be trained, 1 if something keeps it from that. Only the graph "
-                       "is read, not the weights."};
+                       "is read, not the weights, but with --try: then 0 says that all divisions of the batch compute "
+                       "the same, 1 that they do not, and 2 that they could not be tried."};
   table.sections = {
       {"Job",
        {Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
@@ -49,23 +54,34 @@ options::Table checkTable() {
         Row::text<&O::pipeline, &PipelineOptions::profile>(
             "--profile", "NAME|FILE",
             "Machine whose step time is predicted, and for whose devices the step is compiled.")}},
+      {"Trial",
+       {Row::flag<&O::tries>(
+            "--try",
+            "Train one step on CPU ranks three ways, in f32: one rank; one rank with --leaves N; N ranks, a power of "
+            "two. Gradients of the last two must be equal byte for byte. Those of the first two may differ by 1e-3 of "
+            "their norm plus 1e-6 of the norm of all; with --batch-norm local they are not compared. The batch is 2 N "
+            "rows if --batch is not given."),
+        Row::parsed<&O::data>("--data", "NAME=FILE", "what `sheaf-run --data` takes",
+                              "Data of --try, as for sheaf-run. May be repeated.", io::parseDataArgument)
+            .defaultsTo("random numbers")}},
       {"Output", {Row::flag<&O::json>("--json", "Print JSON.")}}};
   return table;
 }
 
 // The phases up to `train`, with what they report as obstacles.
-bool runTrainPhases(mlir::ModuleOp module, const CheckOptions& options, Survey& survey) {
-  mlir::ScopedDiagnosticHandler handler(module.getContext(), [&](mlir::Diagnostic& diagnostic) {
+bool runTrainPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, const CheckOptions& options, Survey& survey) {
+  mlir::MLIRContext* context = module->getContext();
+  mlir::ScopedDiagnosticHandler handler(context, [&](mlir::Diagnostic& diagnostic) {
     bool isError = diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error;
     if (!isError && diagnostic.getSeverity() != mlir::DiagnosticSeverity::Warning) return;
-    (isError ? survey.obstacles : survey.notes).push_back(diagnostic.str());
+    (isError ? survey.obstacles : survey.notes).push_back(textOf(diagnostic));
   });
-  module.getContext()->printOpOnDiagnostic(false);
-  mlir::PassManager passes(module.getContext());
-  addImportPasses(passes);
+  context->printOpOnDiagnostic(false);
+  mlir::PassManager passes(context);
   addTrainPasses(passes, options.pipeline);
   passes.addPass(plan_ir::createStateFloor());
-  const bool done = mlir::succeeded(passes.run(module));
+  const bool done =
+      mlir::succeeded(runImportPhase(module, options.model, options.import)) && mlir::succeeded(passes.run(*module));
   if (!done && survey.trainable()) survey.obstacles.push_back("the step cannot be differentiated");
   return done;
 }
@@ -166,12 +182,54 @@ void printSurvey(const CheckOptions& o, const Survey& survey) {
   for (const std::string& note : survey.notes) std::printf("note:    %s\n", note.c_str());
 }
 
-int check(CheckOptions& o, const options::Given&) {
+constexpr int kNotTried = 2;  // the exit status of a trial that needs something
+
+// The options of `sheaf compile` among those of a trial.
+options::Arguments compileOptions(const options::Given& given) {
+  options::Arguments arguments;
+  for (const char* name : {"--bind", "--const", "--loss", "--train", "--freeze", "--batch-norm"})
+    if (auto found = given.values.find(name); found != given.values.end())
+      for (const std::string& value : found->second) arguments.insert(arguments.end(), {name, value});
+  return arguments;
+}
+
+// Refuses a trial that cannot be done, and chooses its batch.
+Status prepareTrial(mlir::MLIRContext& context, CheckOptions& o) {
+  const int64_t ranks = o.import.ranks, below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(ranks)));
+  if (ranks < 2) return Status::error("--try compares one rank with several: give --ranks N, such as 2");
+  if (below != ranks)
+    return Status::error(cat("--try --ranks ", ranks, ": not a power of two; give ", below, " or ", 2 * below));
+  Survey survey;
+  mlir::OwningOpRef<mlir::ModuleOp> module = frontend::surveyOnnx(context, o.model, o.import, survey);
+  if (module && module->lookupSymbol("step")->hasAttr(train::kFixedRowsAttr))
+    return Status::error(
+        "--try: the number of rows is fixed in the model, so one rank cannot take those of all: export "
+        "it with a dynamic batch");
+  if (o.import.batch == 0) o.import.batch = 2 * ranks;
+  return {};
+}
+
+// Prints the trial, or adds it to `object`. Returns the exit status.
+int tryModel(const CheckOptions& o, const options::Given& given, json::Object* object) {
+  Expected<Trial> trial = tryDivisions({o.model, o.import, o.data, compileOptions(given)});
+  if (!trial.ok()) {
+    if (object) object->set("try", json::Object{{"error", trial.status().message()}});
+    std::fprintf(stderr, "sheaf: error: --try: %s\n", trial.status().message().c_str());
+    return kNotTried;
+  }
+  object ? object->set("try", trialJson(*trial)) : printTrial(*trial);
+  return trial->same() ? kDone : kFailed;
+}
+
+int check(CheckOptions& o, const options::Given& given) {
+  if (!o.tries && !o.data.empty()) return misuse("--data is for --try");
   std::unique_ptr<mlir::MLIRContext> context = makeContext();
   DiagnosticPrinter diagnostics(*context);
   Survey survey;
   o.import.optimizer = o.optimizer;
   completeLossScale(o);
+  if (o.tries)
+    if (Status status = prepareTrial(*context, o); !status.ok()) return misuse(status.message());
   mlir::OwningOpRef<mlir::ModuleOp> module = frontend::surveyOnnx(*context, o.model, o.import, survey);
   // A file that cannot be read has no graph to report on.
   const bool loaded = survey.nodes > 0 || survey.opset > 0 || survey.obstacles.size() != 1;
@@ -181,14 +239,13 @@ int check(CheckOptions& o, const options::Given&) {
     o.import.batch = (*module)->getAttrOfType<mlir::IntegerAttr>("train.batch").getInt();
   if (o.memory == 0) o.memory = exec::machineMemory();
   if (Status status = complete(o); !status.ok()) return fail(status.message());
-  if (module) importWithTwoRows(module, o.model, o.import);
-  if (module && !runTrainPhases(*module, o, survey)) module = {};
+  if (module && !runTrainPhases(module, o, survey)) module = {};
   if (module) setTraining(*module, o);
 
   std::optional<Fit> fit;
   uint64_t flops = 0;
   if (!o.json) printSurvey(o, survey);
-  if (module) {
+  if (module && !o.tries) {
     flops = flopsOf(*module);
     if (!o.json)
       std::printf("a step:  %s in matrix products, of %lld rows on %lld rank%s\n\n",
@@ -203,9 +260,19 @@ int check(CheckOptions& o, const options::Given&) {
     fit = layOutStages(*context, o, *module);
     if (!fit) return kFailed;
   }
+  if (o.tries) {
+    json::Object object = surveyJson(o, survey);
+    const bool can = module && survey.missing.empty();
+    if (!can)
+      std::fprintf(stderr, "sheaf: error: --try: the model cannot be trained on %lld ranks\n",
+                   static_cast<long long>(o.import.ranks));
+    const int status = can ? tryModel(o, given, o.json ? &object : nullptr) : kNotTried;
+    if (o.json) print(json::write(std::move(object), 2) + "\n");
+    return status;
+  }
   if (o.json) {
     json::Object object = surveyJson(o, survey);
-    if (module) object.set("flops", flops * static_cast<uint64_t>(o.import.ranks));
+    if (fit) object.set("flops", flops * static_cast<uint64_t>(o.import.ranks));
     if (fit) object.set("fit", fitJson(o, *fit));
     std::printf("%s\n", json::write(std::move(object), 2).c_str());
   } else if (fit) {

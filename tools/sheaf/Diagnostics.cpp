@@ -20,6 +20,11 @@ static std::string place(Location loc) {
   return "";
 }
 
+std::string textOf(Diagnostic& diagnostic) {
+  const std::string where = place(diagnostic.getLocation());
+  return where + (where.empty() ? "" : ": ") + diagnostic.str();
+}
+
 DiagnosticPrinter::DiagnosticPrinter(MLIRContext& context) : ScopedDiagnosticHandler(&context) {
   context.printOpOnDiagnostic(false);
   setHandler([this](Diagnostic& diagnostic) {
@@ -27,8 +32,7 @@ DiagnosticPrinter::DiagnosticPrinter(MLIRContext& context) : ScopedDiagnosticHan
     const char* severity = diagnostic.getSeverity() == DiagnosticSeverity::Error     ? "error: "
                            : diagnostic.getSeverity() == DiagnosticSeverity::Warning ? "warning: "
                                                                                      : "note: ";
-    std::string where = place(diagnostic.getLocation()), text = diagnostic.str();
-    std::fprintf(stderr, "sheaf: %s%s%s%s\n", severity, where.c_str(), where.empty() ? "" : ": ", text.c_str());
+    std::fprintf(stderr, "sheaf: %s%s\n", severity, textOf(diagnostic).c_str());
     return success();
   });
 }

@@ -7,6 +7,7 @@
 #include "ir/Zero/ZeroDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/Evaluation.h"
+#include "passes/train/FollowRows.h"
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/DataType.h"
@@ -114,14 +115,69 @@ std::unique_ptr<mlir::MLIRContext> makeContext() {
   return context;
 }
 
-void importWithTwoRows(mlir::OwningOpRef<mlir::ModuleOp>& module, const std::string& model,
-                       frontend::ImportOptions import) {
-  if (!(*module)->hasAttr(train::kOneRowAttr) || import.shares() == 1) return;
-  import.twoRows = true;
-  // The first import has printed the warnings; an error only means that the graph does not take two rows.
-  mlir::ScopedDiagnosticHandler quiet(module->getContext(), [](mlir::Diagnostic&) { return mlir::success(); });
-  if (mlir::OwningOpRef<mlir::ModuleOp> two = frontend::importOnnx(*module->getContext(), model, import))
+// Imports the model with another number of rows; null, with the first error in `why`: it does not take so many.
+static mlir::OwningOpRef<mlir::ModuleOp> importRows(mlir::MLIRContext& context, const std::string& model,
+                                                    frontend::ImportOptions import, int64_t rows, std::string& why) {
+  import.rows = rows;
+  // The first import has printed the warnings.
+  mlir::ScopedDiagnosticHandler quiet(&context, [&](mlir::Diagnostic& diagnostic) {
+    if (why.empty() && diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error) why = diagnostic.str();
+    return mlir::success();
+  });
+  return frontend::importOnnx(context, model, import);
+}
+
+// Imports the model with the rows of the whole batch; with fewer if constants would be too large that are not for the
+// rows of the step. Null: see importRows().
+static mlir::OwningOpRef<mlir::ModuleOp> importMoreRows(const std::string& model, const frontend::ImportOptions& import,
+                                                        train::RowImports& imports, std::string& why) {
+  auto unfolded = [](mlir::ModuleOp module) {
+    return llvm::dyn_cast_or_null<mlir::IntegerAttr>(module->getAttr(train::kUnfoldedAttr));
+  };
+  imports.otherRows = imports.batch == imports.rows ? 2 * imports.batch : imports.batch;
+  for (;; imports.otherRows /= 2) {
+    mlir::OwningOpRef<mlir::ModuleOp> other =
+        importRows(*imports.step.getContext(), model, import, imports.otherRows, why);
+    if (!other || unfolded(*other) == unfolded(imports.step) || imports.otherRows % 2 ||
+        imports.otherRows < 4 * imports.rows)
+      return other;
+  }
+}
+
+mlir::LogicalResult runImportPhase(mlir::OwningOpRef<mlir::ModuleOp>& module, const std::string& model,
+                                   frontend::ImportOptions import) {
+  mlir::MLIRContext& context = *module->getContext();
+  mlir::PassManager passes(&context);
+  addImportPasses(passes);
+  if (import.shares() == 1) return passes.run(*module);
+  import.batch = (*module)->getAttrOfType<mlir::IntegerAttr>("train.batch").getInt();
+  train::RowImports imports;
+  imports.batch = import.batch;
+  imports.rows = import.batch / import.shares();
+  std::string why;
+  if ((*module)->hasAttr(train::kOneRowAttr)) {
+    // A graph that is fixed to one row is followed by its sizes.
+    mlir::OwningOpRef<mlir::ModuleOp> two = importRows(context, model, import, 2, why);
+    if (!two) {
+      module->lookupSymbol("step")->setAttr(train::kFixedRowsAttr, mlir::UnitAttr::get(&context));
+      return passes.run(*module);
+    }
     module = std::move(two);
+    imports.rows = 2;
+  }
+  imports.step = *module;
+  mlir::OwningOpRef<mlir::ModuleOp> other = importMoreRows(model, import, imports, why);
+  if (!other) {
+    (void)train::refuseRows(
+        *module, module->getLoc(),
+        cat("the graph takes a part of the batch, but not all ", imports.otherRows, " rows of it (", why, ")"));
+    return passes.run(*module);
+  }
+  imports.other = *other;
+  train::takeBatchConstants(imports);
+  if (mlir::failed(passes.run(*module)) || mlir::failed(passes.run(*other))) return mlir::failure();
+  train::markRows(imports);
+  return mlir::success();
 }
 
 // The graph's evaluation, up to the same phase.
@@ -142,10 +198,9 @@ static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& con
     module = frontend::importOnnx(context, options.model, import);
   }
   if (!module) return {};
-  if (!importOnly) importWithTwoRows(module, options.model, import);
+  if (!importOnly && mlir::failed(runImportPhase(module, options.model, import))) return {};
   mlir::PassManager passes(&context);
-  addImportPasses(passes);
-  if (!importOnly) addEvaluationPasses(passes, options.pipeline);
+  importOnly ? addImportPasses(passes) : addEvaluationPasses(passes, options.pipeline);
   if (mlir::failed(passes.run(*module))) return {};
   becomeEvaluation(*module);
   return module;
@@ -156,10 +211,9 @@ mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const 
   if (options.evaluationOnly) return importEvaluation(context, options, importOnly);
   mlir::OwningOpRef<mlir::ModuleOp> module = frontend::importOnnx(context, options.model, options.import);
   if (!module) return {};
-  if (!importOnly) importWithTwoRows(module, options.model, options.import);
+  if (!importOnly && mlir::failed(runImportPhase(module, options.model, options.import))) return {};
   mlir::PassManager passes(&context);
-  addImportPasses(passes);
-  if (!importOnly) addTrainPasses(passes, options.pipeline);
+  importOnly ? addImportPasses(passes) : addTrainPasses(passes, options.pipeline);
   if (mlir::failed(passes.run(*module))) return {};
   if (!importOnly) setTraining(*module, options);
   if (!options.evaluation) return module;

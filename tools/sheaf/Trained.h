@@ -228,10 +228,11 @@ options::Option reduceRow() {
 // A context with our dialects, for one compilation.
 std::unique_ptr<mlir::MLIRContext> makeContext();
 
-// If leaves have one row, replaces the module by an import with two rows, which tell the batch from other dimensions of
-// size 1; the phase `train` cuts it back to one. Keeps the module if that import fails: the graph is fixed to one row.
-void importWithTwoRows(mlir::OwningOpRef<mlir::ModuleOp>& module, const std::string& model,
-                       frontend::ImportOptions import);
+// Completes the phase `import` of a module that importOnnx made with the same options: marks where the batch is, for
+// which it imports the model with other numbers of rows (passes/train/FollowRows.h), and runs addImportPasses. Leaves
+// of one row get two; the phase `train` cuts them back.
+mlir::LogicalResult runImportPhase(mlir::OwningOpRef<mlir::ModuleOp>& module, const std::string& model,
+                                   frontend::ImportOptions import);
 
 // Records in a module that the phase `train` left what it is trained with.
 void setTraining(mlir::ModuleOp module, const TrainedOptions& options);

@@ -123,6 +123,7 @@ module attributes {train.ranks = 4 : i64} {
 // CHECK-LABEL: func.func @step(%arg0: tensor<3x2xf32>)
 // CHECK: train.add %arg0
 module attributes {train.ranks = 4 : i64} {
+  // expected-warning @below {{the number of rows is fixed in the model}}
   func.func @step(%x: tensor<3x2xf32>) attributes {train.fixed_rows} {
     %perRow = train.iota 0 : tensor<3x2xf32>
     %a = train.add %x, %perRow : tensor<3x2xf32>

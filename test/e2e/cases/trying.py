@@ -1,0 +1,157 @@
+"""sheaf check --try: the same step however the batch is divided, and the kinds of graphs that were once divided wrong.
+
+A graph that counts rows, sums what is the same for all rows, or groups rows does something else with a rank's rows than with the batch's.
+"""
+import json
+import struct
+
+from formats import read_log, write_npy
+from harness import MODELS, Case, expect, expect_short_error
+from onnxwriter import FLOAT, INT64, model, node, value, weight
+
+RANKS, BATCH, WIDTH = 4, 16, 6
+
+
+def constant(name, values, shape=None):
+    return weight(name, [len(values)] if shape is None else shape, values, INT64)
+
+
+def counted(*nodes):
+    """The nodes, with `count` as the float scalar of an integer vector of one element or a scalar `n`."""
+    return (*nodes, node("Cast", ["n"], ["float"], to=FLOAT), node("Reshape", ["float", "scalar"], ["count"]))
+
+
+def dimension(of, d):
+    return node("Shape", [of], ["n"], start=d, end=d + 1)
+
+
+# Nodes that make the scalar `loss` of h [batch, 6] = tanh(x w) and the parameters w [6, 6] and p [1, 6].
+MEAN_OF_SUM = (node("ReduceSum", ["s"], ["all"], keepdims=0), node("Div", ["all", "count"], ["loss"]))
+SQUARE = node("Mul", ["h", "h"], ["s"])
+CASES = {
+    # The shape of a computed tensor, its elements and products of its dimensions, as exporters write means.
+    "counts/size": (SQUARE, *counted(node("Size", ["s"], ["n"])), *MEAN_OF_SUM),
+    "counts/first-dimension": (SQUARE, *counted(dimension("h", 0)), *MEAN_OF_SUM),
+    "counts/product-of-dimensions": (SQUARE, node("Shape", ["s"], ["dims"]), *counted(node("ReduceProd", ["dims"], ["n"])), *MEAN_OF_SUM),
+    "counts/second-dimension": (node("Transpose", ["h"], ["t"], perm=[1, 0]), node("Mul", ["t", "t"], ["s"]), *counted(dimension("t", 1)), *MEAN_OF_SUM),
+    "counts/flattened": (node("Reshape", ["h", "flat"], ["f"]), node("Mul", ["f", "f"], ["s"]), *counted(dimension("f", 0)), *MEAN_OF_SUM),
+    "counts/mean-of-rows": (node("ReduceSum", ["h", "first"], ["sum"], keepdims=0), *counted(dimension("h", 0)), node("Div", ["sum", "count"], ["m"]),
+                            node("Mul", ["m", "m"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0)),
+    "counts/unbiased-variance": (node("ReduceMean", ["h", "first"], ["m"], keepdims=1), node("Sub", ["h", "m"], ["c"]), node("Mul", ["c", "c"], ["s"]),
+                                 node("ReduceSum", ["s", "first"], ["v"], keepdims=0), dimension("h", 0), node("Sub", ["n", "one"], ["less"]),
+                                 node("Cast", ["less"], ["count"], to=FLOAT), node("Div", ["v", "count"], ["variance"]),
+                                 node("ReduceMean", ["variance"], ["loss"], keepdims=0)),
+    # Equal rows are summed over the batch.
+    "sums/ones": (SQUARE, node("Shape", ["s"], ["dims"]), node("ConstantOfShape", ["dims"], ["zeros"]), node("Exp", ["zeros"], ["ones"]),
+                  node("ReduceSum", ["ones"], ["count"], keepdims=0), *MEAN_OF_SUM),
+    "sums/expanded-parameter": (dimension("h", 0), node("Concat", ["n", "width"], ["dims"], axis=0), node("Expand", ["p", "dims"], ["e"]),
+                                node("Add", ["h", "e"], ["y"]), node("Mul", ["e", "e"], ["q"]), node("Mul", ["y", "q"], ["s"]),
+                                node("ReduceSum", ["s"], ["up"], keepdims=0), node("ReduceSum", ["q"], ["down"], keepdims=0),
+                                node("Div", ["up", "down"], ["ratio"]), node("Mul", ["ratio", "ratio"], ["loss"])),
+    "sums/product-with-ones": (dimension("h", 0), node("Concat", ["single", "n"], ["dims"], axis=0), node("ConstantOfShape", ["dims"], ["zeros"]),
+                               node("Exp", ["zeros"], ["ones"]), node("MatMul", ["ones", "h"], ["sum"]), node("Mul", ["sum", "sum"], ["q"]),
+                               *counted(), node("ReduceMean", ["q"], ["mean"], keepdims=0), node("Div", ["mean", "count"], ["loss"])),
+    "sums/running": (dimension("h", 0), node("Concat", ["n", "width"], ["dims"], axis=0), node("Expand", ["p", "dims"], ["e"]),
+                     node("Reshape", ["e", "flat"], ["f"]), node("ReduceSum", ["f"], ["down"], keepdims=0), node("Exp", ["down"], ["d"]),
+                     node("ReduceMean", ["h"], ["up"], keepdims=0), node("Div", ["up", "d"], ["loss"])),
+}
+# Groups of rows, of as many as a rank, a leaf or a micro-batch has, or of others; and what fixes a number of rows.
+GROUPS = (node("ReduceMean", ["g", "second"], ["m"], keepdims=0), node("Mul", ["m", "m"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0))
+REFUSED = {
+    "groups/of-four": (node("Reshape", ["h", "by-four"], ["g"]), *GROUPS),
+    "groups/four": (node("Reshape", ["h", "four-groups"], ["g"]), *GROUPS),
+    "groups/first-four": (node("Slice", ["h", "zero", "four"], ["g0"]), node("Reshape", ["g0", "by-four"], ["g"]), *GROUPS),
+    # The number of rows decides what is computed.
+    "rows/decide": (SQUARE, dimension("s", 0), node("Greater", ["n", "nine"], ["many"]), node("Where", ["many", "s", "h"], ["chosen"]),
+                    node("ReduceMean", ["chosen"], ["loss"], keepdims=0)),
+    "rows/last": (node("Slice", ["h", "minus", "most"], ["g"]), node("Mul", ["g", "g"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0)),
+    "rows/range": (dimension("h", 0), node("Squeeze", ["n"], ["n0"]), node("Range", ["zero0", "n0", "one0"], ["r"]), node("Cast", ["r"], ["f"], to=FLOAT),
+                   node("Unsqueeze", ["f", "second"], ["c"]), node("Mul", ["h", "c"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0)),
+    "rows/each-other": (node("MatMul", ["h", "ht"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0)),
+}
+
+
+def cases(session):
+    for name, nodes in CASES.items():
+        yield Case(f"trying/{name}", lambda n=nodes: divided(session, n))
+    for name, nodes in REFUSED.items():
+        yield Case(f"trying/{name}", lambda n=nodes: refused(session, n))
+    yield Case("trying/different", lambda: different(session))
+    yield Case("trying/models", lambda: models(session))
+    yield Case("trying/refused", lambda: not_tried(session))
+
+
+def written(session, nodes, batch="batch"):
+    path = session.folder() / "model.onnx"
+    first = [node("MatMul", ["x", "w"], ["z"]), node("Tanh", ["z"], ["h"]), node("Transpose", ["h"], ["ht"], perm=[1, 0])]
+    constants = [constant(*c) for c in (
+        ("scalar", [], [0]), ("flat", [-1]), ("first", [0]), ("second", [1]), ("one", [1]), ("nine", [9]), ("width", [WIDTH]), ("single", [1]),
+        ("by-four", [-1, 4, WIDTH]), ("four-groups", [4, -1, WIDTH]), ("zero", [0]), ("four", [4]), ("minus", [-1]), ("most", [1 << 40]),
+        ("zero0", [0], []), ("one0", [1], []))]
+    weights = [weight("w", [WIDTH, WIDTH], [0.2 * ((7 * i) % 5 - 2) for i in range(WIDTH * WIDTH)]),
+               weight("p", [1, WIDTH], [0.1 * (i + 1) for i in range(WIDTH)])]
+    path.write_bytes(model([*first, *nodes], [value("x", FLOAT, [batch, WIDTH])], [value("loss", FLOAT, [])], [*weights, *constants]))
+    return path
+
+
+def trial(session, path, *options, code=0):
+    done = session.call("sheaf", "check", path, "--try", *options, "--json")
+    expect(done.code == code, f"exit {done.code}, not {code}\n{done.out}{done.err}")
+    return json.loads(done.out)["try"]
+
+
+def divided(session, nodes):
+    """Several ranks, leaves, and micro-batches compute the loss of one rank; a leaf may have one row."""
+    path = written(session, nodes)
+    for batch, ranks in ((BATCH, RANKS), (RANKS, RANKS), (2, 2), (BATCH, 2)):
+        trial(session, path, "--ranks", ranks, "--batch", batch)
+    data = session.folder() / "x.npy"
+    write_npy(data, "<f4", (BATCH, WIDTH), struct.pack(f"<{BATCH * WIDTH}f", *(((5 * i) % 17 - 8) / 8 for i in range(BATCH * WIDTH))))
+    losses = []
+    for micro in (1, 4):
+        plan, log = path.with_suffix(f".{micro}.plan"), path.with_suffix(".log")
+        done = session.call("sheaf", "compile", path, "-o", plan, "--ranks", 1, "--batch", BATCH, "--micro-batches", micro, "--optimizer", "sgd:lr=0.5")
+        if micro > 1 and done.code:
+            # An operation that is not linear in a sum over the batch needs all micro-batches at once.
+            return expect_short_error(done, ["needs a sum over the global batch"], 1)
+        session.succeed("sheaf-run", plan, "--data", f"x={data}", "--steps", 2, "--log", log)
+        losses.append([step["loss"] for step in read_log(log)[0]])
+    expect(all(abs(a - b) <= 1e-5 * abs(a) + 1e-7 for a, b in zip(*losses)), f"losses {losses[0]}, with micro-batches {losses[1]}")
+    expect(len(set(losses[0])) == 2, f"losses {losses[0]} do not change")
+
+
+def refused(session, nodes):
+    """One error that names the node; on one rank it trains."""
+    path = written(session, nodes)
+    for options in (("--ranks", RANKS), ("--ranks", 1, "--micro-batches", RANKS), ("--ranks", 1, "--leaves", RANKS), ("--ranks", 2)):
+        done = session.call("sheaf", "compile", path, "-o", path.with_suffix(".plan"), "--batch", BATCH, *options)
+        expect_short_error(done, ["one rank"], 1)
+    session.succeed("sheaf", "compile", path, "-o", path.with_suffix(".plan"), "--batch", BATCH, "--ranks", 1)
+    done = session.call("sheaf", "check", path, "--try", "--ranks", RANKS, "--batch", BATCH)
+    expect(done.code == 2 and "cannot be trained on 4 ranks" in done.err, f"exit {done.code}\n{done.out}{done.err}")
+
+
+def different(session):
+    """A loss in which rounding is all there is differs between one rank and leaves: exit 1, with the first gradient's name."""
+    path = written(session, (node("Constant", [], ["huge"], value_float=1e7), node("ReduceSum", ["h"], ["sum"], keepdims=0),
+                             node("Mul", ["sum", "huge"], ["much"]), node("Sin", ["much"], ["loss"])))
+    done = session.call("sheaf", "check", path, "--try", "--ranks", RANKS, "--batch", BATCH)
+    expect(done.code == 1 and "DIFFERENT: one rank, with leaves and without: the gradient of 'w'" in done.out, f"exit {done.code}\n{done.out}{done.err}")
+
+
+def models(session):
+    """The models of the tests, on random data of their own kinds."""
+    for name, options in (("mlp", ()), ("cnn", ()), ("gpt2-tiny", ()), ("llama-tiny", ()), ("moe", ())):
+        report = trial(session, MODELS / f"{name}.onnx", "--ranks", 2, "--batch", 4, *options)
+        expect(report["same"] and report["gradients"] > 1, report)
+
+
+def not_tried(session):
+    path = written(session, (SQUARE, node("ReduceMean", ["s"], ["loss"], keepdims=0)))
+    fixed = written(session, (SQUARE, node("ReduceMean", ["s"], ["loss"], keepdims=0)), batch=4)
+    for arguments, words in (((path, "--ranks", 3), "not a power of two; give 2 or 4"), ((path,), "give --ranks N"),
+                             ((fixed, "--ranks", 2), "export it with a dynamic batch"),
+                             ((path, "--ranks", 2, "--data", "y=nothing.npy"), "nothing.npy")):
+        done = session.call("sheaf", "check", *arguments, "--try")
+        expect(done.code == 2 and words in done.err, f"exit {done.code}, without `{words}`\n{done.out}{done.err}")
+    expect_short_error(session.call("sheaf", "check", path, "--data", "x=x.npy"), ["--data is for --try"], 2)
