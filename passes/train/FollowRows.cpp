@@ -14,6 +14,12 @@ constexpr const char* kRowsDiffer =
     "takes a constant that differs from row to row of the batch, such as a range of its size (make it an input of the "
     "model, with a row for each row of the batch)";
 
+constexpr const char* kTooLarge =
+    "counts rows of the batch, in a graph whose constants are too large to be computed for all rows";
+constexpr const char* kTwoDimensions =
+    "makes a value that has the rows of the batch in two dimensions, or not as many elements for each row as for any "
+    "other";
+
 ArrayRef<int64_t> shapeOf(Value v) {
   return TensorBuilder::typeOf(v).getShape();
 }
@@ -71,6 +77,8 @@ class Comparison {
       Operation *one = a == ours.end() ? nullptr : &*a, *two = b == theirs.end() ? nullptr : &*b;
       if (!one && !two) return success();
       if (!one || !two || !isSame(*one, *two)) return differ(one, two);
+      for (auto [x, y] : llvm::zip(one->getResults(), two->getResults()))
+        if (!dimensionOf(x, y)) return refuseRows(imports.step, one->getLoc(), kTwoDimensions);
       for (OpOperand& operand : one->getOpOperands())
         if (Operation* made = operand.get().getDefiningOp(); made && isKnown(*made))
           if (failed(atConstant(operand, two->getOperand(operand.getOperandNumber())))) return failure();
@@ -85,7 +93,8 @@ class Comparison {
     for (int64_t d = 0; d < int64_t(shapeOf(a).size()); ++d) {
       const int64_t n = shapeOf(a)[d], m = shapeOf(b)[d];
       if (n == m) continue;
-      if (found >= 0 || __int128(n) * imports.otherRows != __int128(m) * imports.rows) return std::nullopt;
+      if (found >= 0 || n % imports.rows || __int128(n) * imports.otherRows != __int128(m) * imports.rows)
+        return std::nullopt;
       found = d;
     }
     return found;
@@ -157,12 +166,6 @@ class Marker {
   DenseSet<Operation*> uses;
 };
 
-constexpr const char* kTooLarge =
-    "counts rows of the batch, in a graph whose constants are too large to be computed for all rows";
-constexpr const char* kTwoDimensions =
-    "makes a value that has the rows of the batch in two dimensions, or does not have the same number of elements for "
-    "each of them";
-
 }  // namespace
 
 void takeBatchConstants(RowImports imports) {
@@ -178,8 +181,7 @@ void takeBatchConstants(RowImports imports) {
     Constant value = imports.rows == imports.batch ? *known : *whole;
     if (*dimension >= 0) {
       const int64_t size = shapeOf(ours)[*dimension];
-      if (size % imports.rows || !value.repeats(*dimension, size / imports.rows))
-        return refuseRows(imports.step, user->getLoc(), kRowsDiffer);
+      if (!value.repeats(*dimension, size / imports.rows)) return refuseRows(imports.step, user->getLoc(), kRowsDiffer);
       value = value.first(*dimension, size);
     }
     if (value.stored == known->stored && *value.data == *known->data) return success();
@@ -210,11 +212,8 @@ void markRows(RowImports imports) {
   for (Operation& op : Comparison::bodyOf(imports.step)) {
     if (isKnown(op)) continue;
     SmallVector<int64_t> dimensions;
-    for (Value result : op.getResults()) {
-      const std::optional<int64_t> dimension = comparison.dimensionOf(result, comparison.counterpartOf(result));
-      if (!dimension) return void(refuseRows(imports.step, op.getLoc(), kTwoDimensions));
-      dimensions.push_back(*dimension);
-    }
+    for (Value result : op.getResults())
+      dimensions.push_back(*comparison.dimensionOf(result, comparison.counterpartOf(result)));
     Marker::mark(&op, dimensions);
   }
   imports.step->setAttr(kRowsKnownAttr, UnitAttr::get(imports.step.getContext()));

@@ -266,7 +266,8 @@ void printTrial(const Trial& trial) {
     std::printf("  %-22s loss %-12.7g norm of the gradients %.7g\n", step.name.c_str(), step.loss, step.norm);
   const std::string last = cat(trial.steps[1].name, ", and ", trial.steps[2].name);
   if (trial.divisions.empty())
-    std::printf("  %s: %lld gradients, equal byte for byte\n", last.c_str(), static_cast<long long>(trial.gradients));
+    std::printf("  %s: %lld gradient%s, equal byte for byte\n", last.c_str(), static_cast<long long>(trial.gradients),
+                trial.gradients == 1 ? "" : "s");
   else
     std::printf("  DIFFERENT: %s: %s\n", last.c_str(), trial.divisions.c_str());
   if (!trial.comparesRows)
