@@ -68,8 +68,9 @@ LogicalResult hashSources(plan_ir::ProgramOp program, ArrayRef<fs::path> paths, 
       if (!opened.ok()) return op.emitError(opened.status().message());
       file = std::move(*opened);
     }
-    const uint64_t size = file.bytes().size(), begin = source[1], length = source[2];
-    if (begin > size || length > size - begin) continue;  // the file is not there, or another one
+    if (file.path().empty()) continue;  // the file is not there
+    const uint64_t length = source[2];
+    if (auto slice = file.slice(source[1], length); !slice.ok()) return op.emitError(slice.status().message());
     sources.emplace_back(&op, llvm::to_vector(source.asArrayRef()));
     sources.back().second.resize(3 + llvm::divideCeil(length, kSourceHashBytes));
   }

@@ -216,13 +216,10 @@ class Exporter {
       return success();
     }
     if (bytes) return placeExternally(tensor, *bytes);
-    auto source = model.source(original);
-    if (failed(source)) return failure();
-    auto stored = model.bytes(original);
-    if (!stored)
-      return error() << "initializer '" << original.name() << "' lies in '" << (*source)->file
-                     << "', which cannot be read";
-    return placeExternally(tensor, stored->getBuffer());
+    if (failed(model.source(original))) return failure();
+    const Expected<StringRef> stored = model.bytes(original);
+    if (!stored.ok()) return error() << "initializer '" << original.name() << "': " << stored.status().message();
+    return placeExternally(tensor, *stored);
   }
 
   LogicalResult placeExternally(onnx::TensorProto& tensor, StringRef bytes) {

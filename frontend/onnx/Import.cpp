@@ -397,7 +397,7 @@ OwningOpRef<ModuleOp> importOnnx(MLIRContext& context, StringRef path, const Imp
     return success(diagnostic.getSeverity() == DiagnosticSeverity::Error && std::exchange(refused, true));
   });
   auto model = Model::load(context, path);
-  if (!model) return {};
+  if (!model || failed(model->checkFiles())) return {};
   return Importer(context, *model, options).run();
 }
 

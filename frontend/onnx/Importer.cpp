@@ -206,14 +206,13 @@ Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto
            Tensor();
   };
   if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
-    auto source = model.source(tensor);
-    if (failed(source) || !*source) return {};
-    auto bytes = model.bytes(tensor);
-    if (!bytes)
-      return emit.error() << "the constant '" << tensor.name() << "' lies in '" << (*source)->file
-                          << "', which cannot be read; it is needed to compile, unlike weights",
+    if (failed(model.source(tensor))) return {};
+    const Expected<StringRef> bytes = model.bytes(tensor);
+    if (!bytes.ok())
+      return emit.error() << "the constant '" << tensor.name()
+                          << "' is needed to compile, unlike weights: " << bytes.status().message(),
              Tensor();
-    return complete(Constant::fromBytes(RankedTensorType::get(shape, type), bytes->getBuffer()));
+    return complete(Constant::fromBytes(RankedTensorType::get(shape, type), *bytes));
   }
   StringRef raw = model.rawBytes(tensor);
   if (!raw.empty() || *count == 0) return complete(Constant::fromBytes(RankedTensorType::get(shape, type), raw));
@@ -265,11 +264,11 @@ train::ParameterOp Importer::parameterOf(const Tensor& tensor) {
 
 // The rows of a folded look-up that differ, in the order in which they come first.
 ElementsAttr Importer::firstRows(const onnx::TensorProto& tensor, const ParameterRole& role) {
-  auto bytes = model.bytes(tensor);
-  size_t size = bytes->getBufferSize() / role.rows->size();
+  const StringRef bytes = *model.bytes(tensor);  // Parameters::findRows() has read them
+  size_t size = bytes.size() / role.rows->size();
   std::string first;
   for (auto [i, row] : llvm::enumerate(*role.rows))
-    if (first.size() == row * size) first += bytes->getBuffer().substr(i * size, size);
+    if (first.size() == row * size) first += bytes.substr(i * size, size);
   auto type = RankedTensorType::get(role.shape, elementType(builder.getContext(), tensor.data_type()));
   return DenseElementsAttr::getFromRawBuffer(type, ArrayRef<char>(first.data(), first.size()));
 }

@@ -7,8 +7,8 @@
 #include "frontend/onnx/Softmax.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
+#include "runtime/base/MappedFile.h"
 #include "runtime/io/Npy.h"
 
 using namespace mlir;
@@ -215,10 +215,12 @@ Tensor LossTerm::vector(StringRef key, int64_t size) {
     values = constantTensor(e, importer.model, *tensor);
     if (!values) return {};
   } else {
-    auto file = llvm::MemoryBuffer::getFile(given->second);
-    if (!file) return error() << "is neither an initializer of the model nor a file that can be read", Tensor();
-    StringRef bytes = (*file)->getBuffer();
-    auto array = io::parseNpy(std::as_bytes(std::span(bytes.data(), bytes.size())));
+    auto file = MappedFile::open(given->second);
+    if (!file.ok())
+      return error() << "is neither an initializer of the model nor a file that can be read: "
+                     << file.status().message(),
+             Tensor();
+    auto array = io::parseNpy(file->bytes());
     if (!array.ok()) return error() << array.status().message(), Tensor();
     Type element = array->type == io::DataType::F32   ? f32
                    : array->type == io::DataType::F64 ? Type(e.ops().getF64Type())

@@ -3,6 +3,7 @@
 #include "llvm/ADT/SmallSet.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/Location.h"
@@ -93,6 +94,12 @@ std::unique_ptr<Model> Model::load(MLIRContext& context, StringRef path) {
     return nullptr;
   }
   model->file = std::move(*file);
+  const StringRef content = model->file->getBuffer();
+  if (Status status = refuseLfsPointer(path.str(), std::as_bytes(std::span(content.data(), content.size())));
+      !status.ok()) {
+    emitError(model->location()) << "cannot read the model: " << status.message();
+    return nullptr;
+  }
   if (failed(model->parse()) || failed(model->check())) return nullptr;
   auto artifacts = TrainingArtifacts::adopt(model->location(), path, model->model);
   if (failed(artifacts)) return nullptr;
@@ -171,18 +178,43 @@ FailureOr<std::optional<Model::Source>> Model::source(const onnx::TensorProto& t
   return std::optional<Source>(Source{name, spans[it->second].offset, spans[it->second].length});
 }
 
-std::unique_ptr<llvm::MemoryBuffer> Model::bytes(const onnx::TensorProto& tensor) const {
-  if (tensor.data_location() != onnx::TensorProto::EXTERNAL) {
-    StringRef raw = rawBytes(tensor);
-    return raw.empty() ? nullptr : llvm::MemoryBuffer::getMemBuffer(raw, "", /*RequiresNullTerminator=*/false);
+std::string Model::pathOf(StringRef externalFile) const {
+  SmallString<256> path(llvm::sys::path::parent_path(filePath));
+  llvm::sys::path::append(path, externalFile);
+  return path.str().str();
+}
+
+Expected<StringRef> Model::bytes(const onnx::TensorProto& tensor) const {
+  if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return rawBytes(tensor);
+  FailureOr<std::optional<Source>> where = std::optional<Source>();
+  {
+    ScopedDiagnosticHandler quiet(context, [](Diagnostic&) {});
+    where = source(tensor);
   }
-  auto where = source(tensor);
-  if (failed(where) || !*where) return nullptr;
-  SmallString<256> place(llvm::sys::path::parent_path(filePath));
-  llvm::sys::path::append(place, (*where)->file);
-  auto slice = llvm::MemoryBuffer::getFileSlice(place, (*where)->length, (*where)->offset);
-  if (!slice || int64_t((*slice)->getBufferSize()) != (*where)->length) return nullptr;
-  return std::move(*slice);
+  if (failed(where) || !*where) return Status::error("its external data are not described as they should be");
+  auto [known, fresh] = externalFiles.try_emplace((*where)->file);
+  if (fresh || known->second.path().empty()) {
+    sheaf::Expected<MappedFile> opened = MappedFile::open(pathOf((*where)->file));
+    if (!opened.ok()) return opened.status();
+    known->second = std::move(*opened);
+  }
+  sheaf::Expected<std::span<const std::byte>> slice =
+      known->second.slice(uint64_t((*where)->offset), uint64_t((*where)->length));
+  if (!slice.ok()) return slice.status();
+  return StringRef(reinterpret_cast<const char*>(slice->data()), slice->size());
+}
+
+LogicalResult Model::checkFiles() const {
+  for (const onnx::TensorProto& tensor : graph().initializer()) {
+    if (tensor.data_location() != onnx::TensorProto::EXTERNAL) continue;
+    auto where = source(tensor);
+    if (failed(where)) return failure();
+    if (!llvm::sys::fs::exists(pathOf((*where)->file))) continue;
+    if (auto stored = bytes(tensor); !stored.ok())
+      return emitError(location()) << "initializer '" << tensor.name() << "' takes " << (*where)->length
+                                   << " bytes of external data: " << stored.status().message();
+  }
+  return success();
 }
 
 int64_t Model::opset(StringRef domain) const {

@@ -1,6 +1,7 @@
 // An ONNX file: parsed, checked, and its weights located but not read.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Diagnostics.h"
 #include "onnx/onnx-ml.pb.h"
+#include "runtime/base/MappedFile.h"
 
 namespace sheaf::frontend {
 
@@ -58,8 +60,14 @@ class Model {
     int64_t offset = 0, length = 0;
   };
   mlir::FailureOr<std::optional<Source>> source(const onnx::TensorProto& tensor) const;
-  // The raw bytes of a tensor, external ones included. Null if it has none, or if their file cannot be read.
-  std::unique_ptr<llvm::MemoryBuffer> bytes(const onnx::TensorProto& tensor) const;
+  // The raw bytes of a tensor, external ones included; empty if it has none. An error names the file of external ones
+  // that is not there, cannot be read, or ends before. They live as long as the model.
+  Expected<llvm::StringRef> bytes(const onnx::TensorProto& tensor) const;
+  // Fails with an error if an initializer's external data do not lie within their file. A missing file is not an error,
+  // since weights may be made later; one that is too short is damaged.
+  mlir::LogicalResult checkFiles() const;
+  // The path of a file that `location` of external data names.
+  std::string pathOf(llvm::StringRef externalFile) const;
 
   // Opset version of a domain ("" is ONNX's own); 0 if the model does not import it.
   int64_t opset(llvm::StringRef domain) const;
@@ -87,6 +95,7 @@ class Model {
   std::vector<RawSpan> spans;  // by index of graph.initializer: cut out before parsing, so never copied
   llvm::DenseMap<const onnx::TensorProto*, unsigned> spanOf;  // graph initializers only
   llvm::StringMap<const onnx::ValueInfoProto*> valueInfo;
+  mutable std::map<std::string, MappedFile> externalFiles;  // by their names in the model, each mapped at its first use
 };
 
 }  // namespace sheaf::frontend

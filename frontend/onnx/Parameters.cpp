@@ -262,28 +262,27 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
 bool Parameters::findRows(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role) const {
   auto held = owner.find(role.name);
   const onnx::TensorProto* holder = held == owner.end() ? nullptr : tensors.lookup(held->second);
-  auto bytes = model.bytes(tensor);
+  const Expected<StringRef> bytes = model.bytes(tensor);
   // Without their bytes (a graph alone), rows are taken to differ.
-  if (!bytes || role.shape.size() < 2) return !holder && role.shape.size() >= 2;
+  if (!bytes.ok() || bytes->empty() || role.shape.size() < 2) return !holder && role.shape.size() >= 2;
   const int64_t columns = role.shape.back();
   int64_t count = 1;
   for (int64_t size : ArrayRef<int64_t>(role.shape).drop_back()) count *= size;
   if (count == 0 || columns == 0) return false;
-  const size_t size = bytes->getBufferSize() / count;
+  const size_t size = bytes->size() / count;
   llvm::DenseMap<StringRef, int64_t> known;
-  std::unique_ptr<llvm::MemoryBuffer> table;
   if (holder) {
     const ParameterRole& original = roles.find(held->second)->second;
-    table = model.bytes(*holder);
-    if (!table || original.rows || original.permutation || original.shape.size() != 2 || original.shape[1] != columns ||
-        holder->data_type() != tensor.data_type())
+    const Expected<StringRef> table = model.bytes(*holder);
+    if (!table.ok() || table->empty() || original.rows || original.permutation || original.shape.size() != 2 ||
+        original.shape[1] != columns || holder->data_type() != tensor.data_type())
       return false;
-    for (int64_t i = 0; i < original.shape[0]; ++i) known.try_emplace(table->getBuffer().substr(i * size, size), i);
+    for (int64_t i = 0; i < original.shape[0]; ++i) known.try_emplace(table->substr(i * size, size), i);
     role.shape = original.shape;
   }
   SmallVector<int64_t> rows;
   for (int64_t i = 0; i < count; ++i) {
-    auto [it, fresh] = known.try_emplace(bytes->getBuffer().substr(i * size, size), int64_t(known.size()));
+    auto [it, fresh] = known.try_emplace(bytes->substr(i * size, size), int64_t(known.size()));
     StringRef row = it->first;
     if (fresh ? bool(holder) : row.drop_front(size / columns) == row.drop_back(size / columns)) return false;
     rows.push_back(it->second);

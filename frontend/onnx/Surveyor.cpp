@@ -201,14 +201,12 @@ void Surveyor::noteFiles(const Importer& importer, const std::vector<Model::Sour
     ++file.parameters;
     file.needed = std::max(file.needed, source.offset + source.length);
   }
-  StringRef folder = llvm::sys::path::parent_path(importer.model.path());
   for (auto& [name, file] : files) {
-    SmallString<256> path(folder);
-    llvm::sys::path::append(path, name);
-    uint64_t size = 0;
+    const std::string path = importer.model.pathOf(name);
     file.name = name;
-    file.exists = !llvm::sys::fs::file_size(path, size);
-    if (!file.exists || int64_t(size) < file.needed) survey.missing.push_back(file);
+    file.exists = llvm::sys::fs::exists(path);
+    const Expected<MappedFile> opened = MappedFile::open(path);
+    if (!opened.ok() || !opened->slice(0, uint64_t(file.needed)).ok()) survey.missing.push_back(file);
   }
 }
 

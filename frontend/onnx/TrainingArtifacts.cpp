@@ -1,6 +1,7 @@
 #include "frontend/onnx/TrainingArtifacts.h"
 
 #include <map>
+#include <span>
 
 #include "OrtCheckpoint_generated.h"
 #include "llvm/ADT/StringExtras.h"
@@ -11,6 +12,7 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 #include "mlir/IR/Diagnostics.h"
+#include "runtime/base/MappedFile.h"
 
 using namespace mlir;
 
@@ -128,6 +130,9 @@ class ArtifactsReader {
     auto refuse = [&](const Twine& why) { return error() << name << ": " << why; };
     if (!opened) return refuse(opened.getError().message());
     file = std::move(*opened);
+    const std::span<const char> content(file->getBufferStart(), file->getBufferSize());
+    if (Status status = refuseLfsPointer(name, std::as_bytes(content)); !status.ok())
+      return error() << status.message();
     flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(file->getBufferStart()), file->getBufferSize());
     if (!ort::VerifyCheckpointBuffer(verifier))
       return refuse("is not a checkpoint of ONNX Runtime 1.17 or later, or is damaged; make the artifacts again");

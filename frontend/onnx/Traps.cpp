@@ -5,9 +5,7 @@
 #include <cstring>
 
 #include "frontend/onnx/Parameters.h"
-#include "llvm/ADT/SmallString.h"
 #include "llvm/Support/Format.h"
-#include "llvm/Support/Path.h"
 #include "llvm/Support/Regex.h"
 
 using namespace mlir;
@@ -15,16 +13,10 @@ using namespace mlir;
 namespace sheaf::frontend {
 namespace {
 
-// The first bytes of a tensor, which may lie in another file; fewer or none if they cannot be read.
-std::string firstBytes(const Model& model, const onnx::TensorProto& tensor, int64_t length) {
-  if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return model.rawBytes(tensor).take_front(length).str();
-  ScopedDiagnosticHandler quiet(model.location().getContext(), [](Diagnostic&) {});
-  auto source = model.source(tensor);
-  if (failed(source) || !*source || (*source)->length < length) return {};
-  SmallString<256> path(llvm::sys::path::parent_path(model.path()));
-  llvm::sys::path::append(path, (*source)->file);
-  auto bytes = llvm::MemoryBuffer::getFileSlice(path, length, (*source)->offset);
-  return bytes ? (*bytes)->getBuffer().str() : std::string();
+// The first bytes of a tensor, which may lie in another file; none if they cannot be read.
+StringRef firstBytes(const Model& model, const onnx::TensorProto& tensor, int64_t length) {
+  const Expected<StringRef> bytes = model.bytes(tensor);
+  return bytes.ok() ? bytes->take_front(length) : StringRef();
 }
 
 // Whether the table [positions, D], with dimensions of 1 anywhere, has sines and cosines of multiples of the position
@@ -38,7 +30,7 @@ bool isSinusoidal(const Model& model, const onnx::TensorProto& tensor) {
       tensor.data_type() != onnx::TensorProto::FLOAT)
     return false;
   const int64_t rows = std::min(shape[0], kMost), columns = shape[1];
-  std::string bytes = firstBytes(model, tensor, rows * columns * int64_t(sizeof(float)));
+  const StringRef bytes = firstBytes(model, tensor, rows * columns * int64_t(sizeof(float)));
   if (int64_t(bytes.size()) != rows * columns * int64_t(sizeof(float))) return false;
   auto at = [&](int64_t p, int64_t j) {
     float value;
@@ -64,7 +56,7 @@ bool isMask(const Model& model, const onnx::TensorProto& tensor) {
   if (tensor.data_type() != onnx::TensorProto::FLOAT) return false;
   const int64_t elements = *elementCount(ArrayRef<int64_t>(tensor.dims().data(), size_t(tensor.dims_size())));
   const int64_t looked = std::min(elements, kMost);
-  std::string bytes = firstBytes(model, tensor, looked * int64_t(sizeof(float)));
+  const StringRef bytes = firstBytes(model, tensor, looked * int64_t(sizeof(float)));
   if (looked < kLeast || int64_t(bytes.size()) != looked * int64_t(sizeof(float))) return false;
   int64_t ones = 0;
   for (int64_t i = 0; i < looked; ++i) {

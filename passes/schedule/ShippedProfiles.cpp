@@ -3,9 +3,11 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <span>
 #include <sstream>
 
 #include "passes/schedule/ProfileTexts.h"
+#include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::schedule {
@@ -48,7 +50,9 @@ Expected<profile::Profile> loadProfile(const std::string& nameOrPath) {
   if (static_cast<uint64_t>(info.st_size) > kMaxFileBytes)
     return Status::error(
         cat(nameOrPath, " has ", bytesText(static_cast<uint64_t>(info.st_size)), "; no profile is so large"));
-  return profile::Profile::parse(text.str(), nameOrPath);
+  const std::string content = text.str();
+  SHEAF_RETURN_IF_ERROR(refuseLfsPointer(nameOrPath, std::as_bytes(std::span(content))));
+  return profile::Profile::parse(content, nameOrPath);
 }
 
 std::vector<std::string> profileNames() {

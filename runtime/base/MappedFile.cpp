@@ -7,10 +7,26 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "runtime/base/Text.h"
 
 namespace sheaf {
+
+Status refuseLfsPointer(const std::string& path, std::span<const std::byte> bytes) {
+  constexpr size_t kMostBytes = 1024;  // the format's own limit
+  constexpr std::string_view kBegin = "version https://git-lfs.github.com/spec/", kSize = "\nsize ";
+  if (bytes.size() >= kMostBytes) return {};
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (!text.starts_with(kBegin)) return {};
+  std::string_view size;
+  if (const size_t at = text.find(kSize); at != std::string_view::npos)
+    size = text.substr(at + kSize.size(), text.find('\n', at + 1) - at - kSize.size());
+  int64_t number = 0;
+  return Status::error(cat(path, " has ", bytes.size(), " bytes: it is a Git LFS pointer in the place of a file",
+                           parseInteger(size, number) ? cat(" of ", number, " bytes") : "",
+                           "; fetch the file with `git lfs pull`"));
+}
 
 Expected<MappedFile> MappedFile::open(const std::string& path) {
   // Non-blocking, or a named pipe without a writer would hang us.
@@ -35,7 +51,15 @@ Expected<MappedFile> MappedFile::open(const std::string& path) {
     file.data_ = static_cast<const std::byte*>(data);
   }
   close(descriptor);
+  SHEAF_RETURN_IF_ERROR(refuseLfsPointer(path, file.bytes()));
   return file;
+}
+
+Expected<std::span<const std::byte>> MappedFile::slice(uint64_t offset, uint64_t length) const {
+  if (offset > size_ || length > size_ - offset)
+    return Status::error(cat(path_, " has ", size_, " bytes, and ", length, " at offset ", offset,
+                             " are needed: the file is truncated, or is another one"));
+  return bytes().subspan(offset, length);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,8 +11,12 @@
 
 namespace sheaf {
 
+// Refuses a Git LFS pointer: the text file that stands for a large file in a checkout without Git LFS.
+Status refuseLfsPointer(const std::string& path, std::span<const std::byte> bytes);
+
 class MappedFile {
  public:
+  // Maps a file whole. An error if it cannot be read, or is a Git LFS pointer.
   static Expected<MappedFile> open(const std::string& path);
   MappedFile() = default;
   MappedFile(MappedFile&& other) noexcept;
@@ -20,6 +25,9 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
+  // The bytes from `offset` to `offset + length`. An error that names the sizes if the file ends before. Every reader
+  // whose offsets come from another file takes its bytes from here: to touch a mapping beyond the file's end is fatal.
+  Expected<std::span<const std::byte>> slice(uint64_t offset, uint64_t length) const;
   // Gives back the memory of a part of bytes(), which has been read. Reading it again reads the file again. So a file
   // that is read once, in parts, is never in memory whole. Does nothing if `part` is not a part of this file.
   void release(std::span<const std::byte> part) const;

@@ -45,12 +45,9 @@ Expected<std::span<const std::byte>> WeightFiles::bytes(
     files_[index] = std::move(*file);
     opened_[index] = true;
   }
-  std::span<const std::byte> all = files_[index].bytes();
-  if (source.offset() > all.size() || source.length() > all.size() - source.offset())
-    return Status::error(cat("initial weights: ", files_[index].path(), " has ", all.size(), " bytes, the plan reads ",
-                             source.length(), " at ", source.offset(),
-                             "; the file is truncated or not the one that the plan was made from"));
-  std::span<const std::byte> bytes = all.subspan(source.offset(), source.length());
+  Expected<std::span<const std::byte>> slice = files_[index].slice(source.offset(), source.length());
+  if (!slice.ok()) return Status::error(cat("initial weights: ", slice.status().message()));
+  const std::span<const std::byte> bytes = *slice;
   for (int i = 0; i < source.hashes_size(); ++i) {
     const uint64_t begin = static_cast<uint64_t>(i) * kSourceHashBytes;
     const uint64_t end = std::min(begin + kSourceHashBytes, source.length());

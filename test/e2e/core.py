@@ -29,6 +29,7 @@ CORE = (
     r"diff/zero", r"trying/(counts/size|sums/expanded-parameter|groups/of-four|different)", r"report/(contents|perfetto)/mlp", r"deepspeed/same/zero-3", r"deepspeed/errors", r"watching/(events|metrics)", r"measuring/refused",
     r"compiling/processor", r"kernels/(fat-plan|machine-of/cuda:sm_90)", r"installing/man-pages",
     r"(comparison|unpacking)/.*", r"compatibility/.*", r"readme/(text|labels|failures)",
+    r"cut-files/((compile|check|fit)/weight/pointer|compile/constant/empty|run/pages|pointers)",
     r"commands/(compile-to/zero|text-round-trip/gpt2-tiny|defaults|schedule|freeze|summary|help|on-nan/skip)", r"errors/.*",
 )
 # Groups without a case above, and why.

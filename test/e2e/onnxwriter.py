@@ -125,6 +125,11 @@ def node(op, inputs, outputs, name="", domain="", **attributes):
     return out + (_bytes(7, domain) if domain else b"")
 
 
+def constant(tensor, output):
+    """A Constant node with the bytes of a TensorProto."""
+    return _bytes(2, output) + _bytes(4, "Constant") + _bytes(5, _bytes(1, "value") + _bytes(5, tensor) + _number(20, 4))
+
+
 def graph(nodes, inputs, outputs, weights=()):
     """A GraphProto's bytes."""
     out = b"".join(_bytes(1, n) for n in nodes) + _bytes(2, "graph") + b"".join(_bytes(5, w) for w in weights)

@@ -7,6 +7,7 @@
 
 #include "runtime/base/Hash.h"
 #include "runtime/base/Json.h"
+#include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/DataType.h"
 #include "runtime/io/Npy.h"
@@ -50,6 +51,44 @@ TEST(Hash, PiecesDoNotMatter) {
     for (size_t at = 0; at < text.size(); at += piece) hash.update(bytesOf(text.substr(at, piece)));
     EXPECT_EQ(hash.digest(), xxh64(text)) << piece;
   }
+}
+
+TEST(MappedFiles, SlicesLieWithinTheFile) {
+  TemporaryFolder folder;
+  const std::string path = folder / "file";
+  testing::writeFile(path, "0123456789");
+  Expected<MappedFile> file = MappedFile::open(path);
+  ASSERT_TRUE(file.ok());
+  for (auto [offset, length] : {std::pair<uint64_t, uint64_t>{0, 10}, {9, 1}, {10, 0}, {3, 4}}) {
+    auto slice = file->slice(offset, length);
+    ASSERT_TRUE(slice.ok()) << slice.status().message();
+    EXPECT_EQ(slice->data(), file->bytes().data() + offset);
+    EXPECT_EQ(slice->size(), length);
+  }
+  for (auto [offset, length] :
+       {std::pair<uint64_t, uint64_t>{0, 11}, {10, 1}, {11, 0}, {1, UINT64_MAX}, {UINT64_MAX, 2}, {UINT64_MAX, 0}})
+    EXPECT_EQ(file->slice(offset, length).status().message(),
+              cat(path, " has 10 bytes, and ", length, " at offset ", offset,
+                  " are needed: the file is truncated, or is another one"));
+  testing::writeFile(path, "");
+  EXPECT_TRUE(MappedFile::open(path)->slice(0, 0).ok());
+  EXPECT_THAT(MappedFile::open(path)->slice(0, 1).status().message(), HasSubstr("has 0 bytes, and 1 at offset 0"));
+}
+
+TEST(MappedFiles, PointersOfGitLfsAreNamed) {
+  TemporaryFolder folder;
+  const std::string path = folder / "file", pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\n";
+  auto complaint = [&](const std::string& text) {
+    testing::writeFile(path, text);
+    return MappedFile::open(path).status().message();
+  };
+  EXPECT_EQ(complaint(pointer + "size 65536\n"),
+            cat(path, " has ", pointer.size() + 11,
+                " bytes: it is a Git LFS pointer in the place of a file of 65536 bytes; fetch the file with "
+                "`git lfs pull`"));
+  EXPECT_THAT(complaint(pointer), HasSubstr("in the place of a file;"));
+  EXPECT_EQ(complaint("# " + pointer), "");
+  EXPECT_EQ(complaint(pointer + std::string(1024, '\n')), "");
 }
 
 TEST(Text, NearestIsASlipOnly) {

@@ -1,9 +1,11 @@
 // sheaf check: whether a model can be trained, with every obstacle at once.
 #include <bit>
 #include <cstdio>
+#include <filesystem>
 
 #include "ir/Plan/PlanProto.h"
 #include "passes/plan/Passes.h"
+#include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/exec/Machine.h"
 #include "runtime/plan/StepWork.h"
@@ -139,6 +141,13 @@ json::Object surveyJson(const CheckOptions& o, const Survey& survey) {
           {"exact", survey.exact}};
 }
 
+// Why a file of weights that exists does not hold them.
+std::string whyUnusable(const CheckOptions& o, const Survey::File& file) {
+  Expected<MappedFile> opened = MappedFile::open((std::filesystem::path(o.model).parent_path() / file.name).string());
+  return opened.ok() ? opened->slice(0, static_cast<uint64_t>(file.needed)).status().message()
+                     : opened.status().message();
+}
+
 void printOperators(const char* title, const std::vector<Survey::Operator>& operators) {
   if (operators.empty()) return;
   std::printf("%s\n", title);
@@ -175,7 +184,8 @@ void printSurvey(const CheckOptions& o, const Survey& survey) {
     std::printf("Weights that are missing; put them into the folder of the model, or make new ones by `sheaf init`:\n");
   for (const Survey::File& file : survey.missing)
     std::printf("  %-28s %lld parameters, %s%s\n", file.name.c_str(), static_cast<long long>(file.parameters),
-                bytesText(static_cast<uint64_t>(file.needed)).c_str(), file.exists ? "; the file is shorter" : "");
+                bytesText(static_cast<uint64_t>(file.needed)).c_str(),
+                file.exists ? cat("; ", whyUnusable(o, file)).c_str() : "");
   std::printf("\n");
   printParameters("trained:", survey.trained, survey.exact);
   printParameters("frozen: ", survey.frozen, survey.exact);
@@ -234,6 +244,9 @@ int check(CheckOptions& o, const options::Given& given) {
   // A file that cannot be read has no graph to report on.
   const bool loaded = survey.nodes > 0 || survey.opset > 0 || survey.obstacles.size() != 1;
   if (!loaded && !o.json) return fail(cat(o.model, ": ", survey.obstacles.front()));
+  // Nothing is imported again from damaged files.
+  for (const Survey::File& file : survey.missing)
+    if (file.exists) module = {};
   // The batch that the model has may be all there is.
   if (module && o.import.batch == 0)
     o.import.batch = (*module)->getAttrOfType<mlir::IntegerAttr>("train.batch").getInt();

@@ -103,7 +103,7 @@ def missing_weights(session):
     expect("fit" in report and "sheaf init" in text, "no memory, or no remedy")
     path.with_name("far.data").write_bytes(bytes(40))
     report, text = check(session, path, *BATCH, code=1)
-    expect(report["missing_files"][0]["exists"] and "shorter" in text, "a file that is too short is not named")
+    expect(report["missing_files"][0]["exists"] and "far.data has 40 bytes" in text and "truncated" in text, "a file that is too short is not named")
     path.with_name("far.data").write_bytes(bytes(48))
     check(session, path, *BATCH)
 
