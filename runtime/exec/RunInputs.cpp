@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <utility>
 
+#include "runtime/base/AtomicFile.h"
 #include "runtime/base/Hash.h"
 #include "runtime/base/MappedFile.h"
+#include "runtime/base/OutputPaths.h"
 #include "runtime/base/Text.h"
 #include "runtime/exec/ChoosePlan.h"
 #include "runtime/exec/DeviceLibrary.h"
@@ -16,6 +18,7 @@
 #include "runtime/exec/NetworkUse.h"
 #include "runtime/exec/OutputFiles.h"
 #include "runtime/exec/Trainer.h"
+#include "runtime/exec/WeightFiles.h"
 #include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/Generations.h"
@@ -138,14 +141,14 @@ class Reader {
       if (!data.ok()) return data.status();
       in_.evaluationData = std::move(*data);
       SHEAF_RETURN_IF_ERROR(checkEvaluable(*in_.plan, in_.evaluationData->rows()));
-      SHEAF_RETURN_IF_ERROR(checkOutputs());
     }
     if (!options_.weights.empty()) {
       Expected<io::Safetensors> weights = io::Safetensors::openWeights(options_.weights);
       if (!weights.ok()) return Status::error(cat("--weights: ", weights.status().message()));
       in_.weights = std::move(*weights);
     }
-    SHEAF_RETURN_IF_ERROR(checkMetricsFile());
+    SHEAF_RETURN_IF_ERROR(checkOutputFiles());
+    if (evaluates()) SHEAF_RETURN_IF_ERROR(checkOutputs());
     return std::move(in_);
   }
 
@@ -169,21 +172,34 @@ class Reader {
     return {};
   }
 
-  // The metrics replace their file every second: it must not be one that the run reads or writes.
-  Status checkMetricsFile() const {
-    if (options_.metrics.empty()) return {};
-    std::vector<std::pair<std::string, std::string>> others{
-        {"the plan", in_.planPath}, {"--log", options_.log},
-        {"--save", options_.save},  {"--dump-gradients", options_.gradients},
-        {"--trace", in_.tracePath}, {"--weights", options_.weights}};
-    for (const auto* list : {&options_.data, &options_.evaluationData})
-      for (const io::DataArgument& argument : *list) others.emplace_back("--data", argument.file);
-    for (const auto& [what, path] : others) {
-      std::error_code ignored;
-      if (!path.empty() && std::filesystem::weakly_canonical(path, ignored) ==
-                               std::filesystem::weakly_canonical(options_.metrics, ignored))
-        return Status::error(cat("--metrics-file ", options_.metrics, " is the file of ", what, ": give another name"));
-    }
+  // Lists the files that the run reads.
+  std::vector<NamedFile> inputFiles() const {
+    std::vector<NamedFile> files{{"the plan", in_.planPath}};
+    const WeightFiles weights(*in_.plan, folderOf(in_.planPath), options_.weightsFolder);
+    for (const plan::File& file : in_.plan->files())
+      files.push_back({"the plan's initial weights", weights.pathOf(file)});
+    files.push_back({"--weights", options_.weights});  // also an index of files
+    if (in_.weights)
+      for (const MappedFile& file : in_.weights->files()) files.push_back({"--weights", file.path()});
+    for (const auto& [name, data] : {std::pair("--data", &in_.data), std::pair("--eval-data", &in_.evaluationData)})
+      if (*data)
+        for (const MappedFile& file : (*data)->files()) files.push_back({name, file.path()});
+    return files;
+  }
+
+  // No file that is written replaces one that is read, or another one that is written.
+  Status checkOutputFiles() const {
+    const std::vector<NamedFile> outputs{{"--log", options_.log},
+                                         {"--metrics-file", options_.metrics},
+                                         {"--save", options_.save},
+                                         {"--dump-gradients", options_.gradients},
+                                         {"--trace", in_.tracePath}},
+        inputs = inputFiles();
+    SHEAF_RETURN_IF_ERROR(checkOutputPaths(outputs, inputs));
+    for (const NamedFile& input : inputs)
+      if (io::isShardOf(options_.save, input.path))
+        return Status::error(cat("--save ", options_.save, " would replace ", input.path, ", a file of ", input.name,
+                                 ": give another folder or name"));
     return {};
   }
 
@@ -228,10 +244,9 @@ class Reader {
           "--outputs: the model has no outputs besides its loss; export it with its logits as an output, and compile "
           "it "
           "with --loss 'cross_entropy(LOGITS)' or another loss of them");
-    std::vector<std::string> inputs{in_.planPath, options_.weights};
-    for (const auto* data : {&in_.data, &in_.evaluationData})
-      if (*data)
-        for (const MappedFile& file : (*data)->files()) inputs.push_back(file.path());
+    std::vector<std::string> inputs;
+    for (const NamedFile& file : inputFiles())
+      if (!file.path.empty()) inputs.push_back(file.path);
     if (options_.evaluate) return OutputFiles::check(*in_.plan, options_.outputs, inputs);
     // The folders of steps to come, as far as they exist.
     SHEAF_RETURN_IF_ERROR(OutputFiles::check(*in_.plan, options_.outputs, {}));

@@ -14,12 +14,15 @@ WeightFiles::WeightFiles(const plan::Plan& plan, std::string planFolder, std::st
       files_(static_cast<size_t>(plan.files_size())),
       opened_(static_cast<size_t>(plan.files_size())) {}
 
+std::string WeightFiles::pathOf(const plan::File& file) const {
+  if (weightsFolder_.empty()) return planFolder_ + "/" + file.path();
+  const std::string path = weightsFolder_ + "/" + file.path();
+  if (access(path.c_str(), F_OK) == 0) return path;
+  return weightsFolder_ + "/" + file.path().substr(file.path().rfind('/') + 1);
+}
+
 Expected<MappedFile> WeightFiles::open(const plan::File& file) const {
-  std::string path = planFolder_ + "/" + file.path();
-  if (!weightsFolder_.empty()) {
-    path = weightsFolder_ + "/" + file.path();
-    if (access(path.c_str(), F_OK) != 0) path = weightsFolder_ + "/" + file.path().substr(file.path().rfind('/') + 1);
-  }
+  const std::string path = pathOf(file);
   Expected<MappedFile> mapped = MappedFile::open(path);
   if (!mapped.ok())
     return Status::error(

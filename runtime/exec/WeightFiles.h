@@ -22,6 +22,8 @@ class WeightFiles {
   // it states them. So must be the hash of each piece [begin, end) of the source of which `reads` says that it is read.
   Expected<std::span<const std::byte>> bytes(const plan::Source& source,
                                              const std::function<bool(uint64_t begin, uint64_t end)>& reads);
+  // Returns the path of a file.
+  std::string pathOf(const plan::File& file) const;
   // Gives back the memory of a source's bytes, which have been read.
   void release(const plan::Source& source, std::span<const std::byte> bytes) const {
     files_[source.file()].release(bytes);

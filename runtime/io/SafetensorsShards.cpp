@@ -83,6 +83,12 @@ bool isShardIndex(const std::string& path) {
   return path.ends_with(kIndexEnding) && fs::path(path).filename() != kIndexEnding;
 }
 
+bool isShardOf(const std::string& index, const std::string& file) {
+  std::error_code error;
+  return isShardIndex(index) && isShardName(fs::path(file).filename().string(), prefixOf(index)) &&
+         fs::equivalent(folderOf(index), folderOf(file), error) && !error;
+}
+
 Expected<ShardWriter> ShardWriter::create(const std::string& index,
                                           const std::vector<SafetensorsWriter::Entry>& entries, uint64_t shardBytes,
                                           Part part) {

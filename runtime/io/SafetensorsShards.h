@@ -20,6 +20,8 @@ namespace sheaf::io {
 
 // Whether a path is that of an index.
 bool isShardIndex(const std::string& path);
+// True if a save as `index` may give its files the name of `file`.
+bool isShardOf(const std::string& index, const std::string& file);
 
 // Tensors are put into files in the order given, each file as full as `shardBytes` lets it be; a larger tensor has a
 // file of its own. Any process that sees the folder may write any bytes of a tensor. The files have other names until

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "tools/options/Completion.h"
 #include "tools/options/Manual.h"
 #include "tools/options/Rows.h"
@@ -128,6 +131,64 @@ TEST(Options, RequiredOnesAreAskedFor) {
   }
   Settings settings;
   EXPECT_TRUE(asking.parse({"in", "--name", "this", "--count", "3"}, &settings).ok());
+}
+
+Table writing() {
+  Table made{"tool", "Writes.", {"tool IN.plan"}, Row::positional<&Settings::input>("IN.plan"), {}, ""};
+  made.sections = {{"Files",
+                    {Row::text<&Settings::name>("-o", "OUT.a|OUT.plan", "Write.").writes({"a", "plan"}),
+                     Row::text<&Settings::labels>("--data", "NAME=FILE", "Read."),
+                     Row::text<&Settings::inputs>("--log", "LOG.json", "Write.").writes([](const Given& given) {
+                       return std::vector<std::string>{given.has("--loud") ? "html" : "json"};
+                     }),
+                     Row::text<&Settings::inputs>("--word", "WORD", "Neither."),
+                     Row::flag<&Settings::loud>("--loud", "Make noise.")}}};
+  made.sections[0].options[1].repeats = made.sections[0].options[2].repeats = true;
+  return made;
+}
+
+TEST(Options, FilesToWriteAreNotThoseToRead) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(::testing::TempDir()) / "options-files";
+  fs::remove_all(folder);
+  fs::create_directories(folder / "deep");
+  auto at = [&](const std::string& name) { return (folder / name).string(); };
+  std::ofstream(at("in")) << "in";
+  std::ofstream(at("rows")) << "rows";
+  fs::create_symlink("in", at("soft"));
+  fs::create_hard_link(at("in"), at("hard"));
+  fs::create_symlink(".", at("around"));
+  auto refusal = [](const Arguments& arguments) {
+    Settings settings;
+    return writing().parse(arguments, &settings).status().message();
+  };
+  for (const char* name : {"in", "./in", "deep/../in", "around/in", "soft", "hard", "around/soft"})
+    EXPECT_EQ(refusal({at("in"), "-o", at(name)}),
+              "-o " + at(name) + " is the file of IN.plan, which is read: give another name");
+  EXPECT_THAT(refusal({at("soft"), "-o", at("hard")}), HasSubstr("which is read"));
+  for (const std::string& value : {"x=" + at("rows"), "x,y=" + at("rows") + ":u16"})
+    EXPECT_THAT(refusal({at("in"), "--data", value, "-o", at("rows")}), HasSubstr("the file of --data, which is read"));
+  EXPECT_THAT(refusal({at("in"), "-o", at("new"), "--log", at("deep/../new")}), HasSubstr("the file of -o, too"));
+  EXPECT_THAT(refusal({at("in"), "--log", at("new"), "--log", at("new")}), HasSubstr("the file of --log, too"));
+  // No other option's value is a file; neither is what is not regular.
+  EXPECT_EQ(refusal({at("in"), "--word", at("rows"), "-o", at("rows")}), "");
+  EXPECT_EQ(refusal({at("in"), "-o", "/dev/null", "--log", "/dev/null"}), "");
+  EXPECT_EQ(refusal({at("in"), "-o", "-"}), "");
+}
+
+TEST(Options, NamesOfFilesSayTheirFormat) {
+  auto refusal = [](const Arguments& arguments) {
+    Settings settings;
+    return writing().parse(arguments, &settings).status().message();
+  };
+  EXPECT_EQ(refusal({"in", "-o", "w.pt"}),
+            "-o w.pt: .pt says another format than the one that is written; give a name that ends in .a, .plan");
+  for (const char* wrong : {"x.onnx", "x.safetensors", "x.PT", "folder.plan/x.npy", "x.plan.json"})
+    EXPECT_THAT(refusal({"in", "-o", wrong}), HasSubstr("another format")) << wrong;
+  for (const char* right : {"x.a", "x.plan", "x.PLAN", "x", "x.v1.2", "folder.onnx/x", ".json", "x.best"})
+    EXPECT_EQ(refusal({"in", "-o", right}), "") << right;
+  EXPECT_EQ(refusal({"in", "--log", "x.json"}), "");
+  EXPECT_THAT(refusal({"in", "--log", "x.json", "--loud"}), HasSubstr("ends in .html"));
 }
 
 TEST(Options, HelpIsNotParsedFurther) {

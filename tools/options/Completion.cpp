@@ -41,6 +41,14 @@ Values valuesOf(const std::string& syntax) {
   return values;
 }
 
+}  // namespace
+
+bool takesFile(const std::string& syntax) {
+  return valuesOf(syntax).files;
+}
+
+namespace {
+
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;

@@ -1,7 +1,9 @@
 #include "tools/options/Table.h"
 
 #include <algorithm>
+#include <filesystem>
 
+#include "runtime/base/OutputPaths.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::options {
@@ -69,6 +71,16 @@ std::vector<Option> common(const Table& table) {
     rows[1].help = "Print the version.";
   }
   return rows;
+}
+
+// The path in a value such as FILE, NAME=FILE or NAME=FILE:u16.
+std::string pathIn(const std::string& value, const std::string& syntax) {
+  if (syntax.find('=') == std::string::npos) return value;
+  std::string path = value.substr(value.find('=') + 1);
+  std::error_code error;
+  if (const size_t colon = path.rfind(':'); colon != std::string::npos && !std::filesystem::exists(path, error))
+    path.resize(colon);
+  return path;
 }
 
 }  // namespace
@@ -184,7 +196,30 @@ Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
         return Status::error(
             cat(name, " cannot be combined with ", mode, "; these can: ", listText(allowed, allowed.size())));
   }
+  SHEAF_RETURN_IF_ERROR(checkOutputs(given, target));
   return given;
+}
+
+Status Table::checkOutputs(const Given& given, void* target) const {
+  std::vector<NamedFile> outputs, inputs;
+  if (takesFile(positional.syntax)) {
+    const std::vector<std::string> paths =
+        positional.list ? positional.list(target) : std::vector{positional.text(target)};
+    for (const std::string& path : paths) inputs.push_back({positional.syntax, path});
+  }
+  for (const Option& row : all()) {
+    auto values = given.values.find(row.name);
+    if (values == given.values.end()) continue;
+    for (const std::string& value : values->second) {
+      if (row.endings && value != "-") {
+        outputs.push_back({row.name, value});
+        SHEAF_RETURN_IF_ERROR(checkOutputEnding(outputs.back(), row.endings(given)));
+      } else if (!row.endings && takesFile(row.syntax)) {
+        inputs.push_back({row.name, pathIn(value, row.syntax)});
+      }
+    }
+  }
+  return checkOutputPaths(outputs, inputs);
 }
 
 Status Table::take(const std::string& name, const std::vector<std::string>& values, void* target, Given& given) const {

@@ -15,6 +15,8 @@ namespace sheaf::options {
 
 using Arguments = std::vector<std::string>;
 
+struct Given;
+
 // One row: an option, and where its value goes. Rows.h makes them.
 struct Option {
   std::string name;         // "--ranks"
@@ -31,11 +33,20 @@ struct Option {
   std::function<bool(const std::string& a, const std::string& b)> same = std::equal_to<std::string>();
   bool bits = false;          // decides the bits of results
   bool settledLater = false;  // what it is where it is not given is not known before the model is
+  // Set if the value is the path of a file to write: the endings of names that say what is written, which other options
+  // may decide. None: any name will do.
+  std::function<std::vector<std::string>(const Given& given)> endings = nullptr;
 
   // Replaces the default that help shows: for a value that stands for a choice made later.
   Option&& defaultsTo(std::string text) && { return fallback = std::move(text), settledLater = true, std::move(*this); }
   Option&& decidesBits() && { return bits = true, std::move(*this); }
   Option&& required(std::string text) && { return whenMissing = std::move(text), std::move(*this); }
+  Option&& writes(std::vector<std::string> names) && {
+    return std::move(*this).writes([names = std::move(names)](const Given&) { return names; });
+  }
+  Option&& writes(std::function<std::vector<std::string>(const Given& given)> names) && {
+    return endings = std::move(names), std::move(*this);
+  }
 };
 
 struct Section {
@@ -63,6 +74,10 @@ struct Given {
   std::set<std::string> options;                           // names
   std::map<std::string, std::vector<std::string>> values;  // by name, in order; an empty text for a flag
   bool has(const std::string& name) const { return options.count(name) > 0; }
+  bool is(const std::string& name, const std::string& value) const {
+    auto found = values.find(name);
+    return found != values.end() && found->second.back() == value;
+  }
 };
 
 struct Table {
@@ -78,7 +93,8 @@ struct Table {
   std::vector<Option> all() const;
 
   // Reads `--name value` and `--name=value` into the target, which has the type that the rows were made for. An error
-  // names the option and what it takes; a misspelt name gets the nearest one.
+  // names the option and what it takes; a misspelt name gets the nearest one. Refuses files to write that are files to
+  // read, or whose names say another format.
   Expected<Given> parse(const Arguments& arguments, void* target) const;
   // Sets an option that did not come from the command line, as parse() does, and adds it to `given`.
   Status take(const std::string& name, const std::vector<std::string>& values, void* target, Given& given) const;
@@ -91,7 +107,13 @@ struct Table {
   std::vector<Section> shown() const;
   // What help adds to an option's sentence: "1 to 65536; default: 1".
   std::string facts(const Option& option) const;
+
+ private:
+  Status checkOutputs(const Given& given, void* target) const;
 };
+
+// True if the syntax of a value, such as "OUT.plan", "NAME=FILE" or "PLAN", is that of a file.
+bool takesFile(const std::string& syntax);
 
 // "--ranks N"
 std::string synopsis(const Option& option);

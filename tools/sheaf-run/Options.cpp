@@ -87,7 +87,8 @@ options::Table makeTable() {
         Row::text<&O::save>("--save", "W.safetensors",
                             "Write the whole weights after the last step. W.safetensors.index.json: as files "
                             "W-00001-of-0000N.safetensors and this index, as Hugging Face's libraries read them; every "
-                            "process writes its ranks' part, and all must see the folder."),
+                            "process writes its ranks' part, and all must see the folder.")
+            .writes({"safetensors", "safetensors.index.json"}),
         Row::bytes<&O::shardBytes>("--shard-size",
                                    "Most bytes of tensors in a file of --save W.safetensors.index.json.")
             .defaultsTo("5GB"),
@@ -146,27 +147,33 @@ options::Table makeTable() {
         Row::text<&O::tuned>(
             "--tuned", "FILE",
             "On GPUs: choose the algorithms of matrix products by this table. If there is no such file, "
-            "the products are measured first and it is written."),
+            "the products are measured first and it is written.")
+            .writes(std::vector<std::string>()),
         Row::integer<&O::threadsPerRank>("--threads-per-rank", "T", 1, kMost,
                                          "Compute threads of each rank; on GPUs those of updates on the host.")
             .defaultsTo("the machine's cores, shared out")}},
       {"Inspection",
        {Row::text<&O::log>(
             "--log", "RUN.jsonl",
-            "Write one JSON object a step: step, loss, grad_norm, lr, seconds. Other objects have \"event\"."),
+            "Write one JSON object a step: step, loss, grad_norm, lr, seconds. Other objects have \"event\".")
+            .writes({"jsonl", "json"}),
         Row::text<&O::logFolder>(
             "--log-dir", "DIR",
             "Write loss, norm, learning rate, tokens or samples a second, memory and evaluations as an event file for "
             "TensorBoard into DIR."),
         Row::text<&O::metrics>("--metrics-file", "FILE.prom",
                                "Keep a file of metrics up to date, in the format of the textfile collector of "
-                               "Prometheus' node exporter."),
+                               "Prometheus' node exporter.")
+            .writes({"prom"}),
         Row::text<&O::trace>("--trace", "T.json",
-                             "Write when each instruction of the last 16 steps ran, for chrome://tracing or Perfetto."),
-        Row::text<&O::gradients>("--dump-gradients", "G.safetensors", "Write the first step's gradients."),
+                             "Write when each instruction of the last 16 steps ran, for chrome://tracing or Perfetto.")
+            .writes({"json"}),
+        Row::text<&O::gradients>("--dump-gradients", "G.safetensors", "Write the first step's gradients.")
+            .writes({"safetensors"}),
         Row::text<&O::measure>("--measure", "P.json",
                                "With a probe of `sheaf profile --target`: measure the device for `sheaf simulate`, and "
-                               "with --offload-dir DIR the disk of DIR."),
+                               "with --offload-dir DIR the disk of DIR.")
+            .writes({"json"}),
         Row::flag<&O::unproved>("--unproved",
                                 "Also run a plan without digests, which cannot be checked against what was compiled."),
         Row::flag<&O::poison>("--poison", "Fill arenas with a pattern first, and log the highest byte touched.")}}};

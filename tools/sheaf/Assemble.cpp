@@ -46,13 +46,14 @@ Command assembleCommand() {
                        Row::positional<&O::text>("PLAN.mlir"),
                        {},
                        "Only the syntax is checked here. The plan is verified when it is loaded; see `sheaf verify`."};
-  table.sections = {
-      {"Options",
-       {Row::text<&O::output>("-o", "OUT.plan", "File for the plan.").required("where is the plan to be written?"),
-        Row::flag<&O::redigest>(
-            "--redigest",
-            "Compute the plan's digests again, after an intended edit. Otherwise those in the text are "
-            "kept, and a plan that does not match them is refused when it is verified or run.")}}};
+  table.sections = {{"Options",
+                     {Row::text<&O::output>("-o", "OUT.plan", "File for the plan.")
+                          .writes({"plan"})
+                          .required("where is the plan to be written?"),
+                      Row::flag<&O::redigest>(
+                          "--redigest",
+                          "Compute the plan's digests again, after an intended edit. Otherwise those in the text are "
+                          "kept, and a plan that does not match them is refused when it is verified or run.")}}};
   return command(std::move(table), assemble);
 }
 

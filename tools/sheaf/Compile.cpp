@@ -30,6 +30,7 @@
 #include "tools/sheaf/DeepSpeed.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Like.h"
+#include "tools/sheaf/ModelFiles.h"
 #include "tools/sheaf/Nodes.h"
 #include "tools/sheaf/Offload.h"
 #include "tools/sheaf/PlanGraph.h"
@@ -101,6 +102,10 @@ options::Table compileTable() {
       {"Job",
        {Row::text<&O::output>("-o", "OUT.plan",
                               "File for the plan; with --compile-to, for the text ('-': standard output).")
+            .writes([](const options::Given& given) -> std::vector<std::string> {
+              if (!given.has("--compile-to") || given.is("--compile-to", "emit")) return {"plan"};
+              return given.is("--format", "onnx") ? std::vector<std::string>{"onnx"} : std::vector<std::string>{"mlir"};
+            })
             .required("where is the plan to be written?"),
         Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks."),
         Row::integer<&O::import, &Import::batch>(
@@ -498,6 +503,7 @@ int compile(CompileOptions& options, const options::Given& stated) {
   if (options.evaluationOnly && options.microBatches != 1)
     return misuse(
         "--micro-batches has no use with --eval-only, which compiles no training step; give a smaller --batch");
+  if (Status status = keepModelFiles(options.model, options.output); !status.ok()) return misuse(status.message());
   if (Status status = complete(options); !status.ok()) return fail(status.message());
 
   std::unique_ptr<mlir::MLIRContext> context = makeContext();

@@ -1,5 +1,4 @@
 // sheaf export: the user's ONNX model, or a safetensors file, with the trained weights.
-#include <filesystem>
 #include <map>
 #include <optional>
 
@@ -13,9 +12,8 @@
 #include "runtime/plan/Verify.h"
 #include "tools/sheaf/Command.h"
 #include "tools/sheaf/Diagnostics.h"
+#include "tools/sheaf/ModelFiles.h"
 #include "tools/sheaf/Trained.h"
-
-namespace fs = std::filesystem;
 
 namespace sheaf::tool {
 namespace {
@@ -80,7 +78,7 @@ class TrainedWeights {
     return result;
   }
 
-  // The type of a parameter's exact values: f32 where there are master weights. Files and states hold these.
+  // The type of a parameter's exact values in the file or the state: f32 where there were master weights.
   io::DataType exactType(const plan::Parameter& parameter) const {
     if (file_) return file_->find(parameter.name())->type;
     return bucketOf(parameter).master() ? io::DataType::F32 : io::dataTypeOf(parameter.type());
@@ -158,23 +156,6 @@ int exportOnnxModel(const TrainedWeights& weights, const ExportCommandOptions& o
                    o.keepTraining ? "" : "; Dropout and BatchNormalization in evaluation mode", "\n"));
 }
 
-// The model and the files of its weights must stay: plans read their initial weights from them.
-Status checkOutput(const ExportCommandOptions& o) {
-  std::error_code error;
-  auto same = [&](const fs::path& a, const fs::path& b) { return fs::equivalent(a, b, error) && !error; };
-  if (same(o.output, o.model))
-    return Status::error(cat("-o ", o.output, " is the model of --model; give another file"));
-  const std::string data = o.output + ".data";
-  auto context = makeContext();
-  mlir::ScopedDiagnosticHandler quiet(context.get(), [](mlir::Diagnostic&) { return mlir::success(); });
-  for (const std::string& file : frontend::externalFiles(*context, o.model))
-    for (const std::string& written : {o.output, data})
-      if (same(written, fs::path(o.model).parent_path() / file))
-        return Status::error(
-            cat("-o ", o.output, " would replace ", file, ", which holds weights of --model; give another file"));
-  return {};
-}
-
 int exportTrained(ExportCommandOptions& o, const options::Given&) {
   if (o.weights.empty() == o.state.empty())
     return misuse("give the trained weights by either --weights W.safetensors or --state DIR");
@@ -184,7 +165,7 @@ int exportTrained(ExportCommandOptions& o, const options::Given&) {
         "give the model that the plan was compiled from by --model MODEL.onnx, or an output that ends in "
         ".safetensors");
   if (!safetensors)
-    if (Status status = checkOutput(o); !status.ok()) return misuse(status.message());
+    if (Status status = keepModelFiles(o.model, o.output); !status.ok()) return misuse(status.message());
   Expected<TrainedWeights> trained = TrainedWeights::open(o);
   if (!trained.ok()) return fail(trained.status().message());
   if (!safetensors) return exportOnnxModel(*trained, o);
@@ -211,6 +192,7 @@ Command exportCommand() {
   table.sections = {
       {"Options",
        {Row::text<&O::output>("-o", "TRAINED.onnx|W.safetensors", "File to write.")
+            .writes({"onnx", "safetensors"})
             .required("name the file to write, .onnx or .safetensors"),
         Row::text<&O::model>(
             "--model", "MODEL.onnx",

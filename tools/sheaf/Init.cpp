@@ -80,6 +80,7 @@ Command initCommand() {
                        "the name ends in \"bias\", zero. A weight depends on the seed and its own name alone."};
   table.sections = {{"Options",
                      {Row::text<&O::output>("-o", "W.safetensors", "File for the weights.")
+                          .writes({"safetensors"})
                           .required("where are the weights to be written?"),
                       Row::parsed<&O::deviation>("--scheme", "normal:std=X", "normal:std=X with X of at least 0",
                                                  "Distribution: normal, with standard deviation X.", parseScheme)

@@ -78,6 +78,9 @@ Command profileCommand() {
   table.sections = {
       {"Options",
        {Row::text<&O::output>("-o", "FILE", "File for the profile, or for the probe.")
+            .writes([](const options::Given& given) {
+              return std::vector<std::string>{given.has("--target") ? "plan" : "json"};
+            })
             .required("where is the profile to be written?"),
         Row::integer<&O::ranks>(
             "--ranks", "N", 1, 256,

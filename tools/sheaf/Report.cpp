@@ -124,16 +124,20 @@ Command reportCommand() {
   using Row = options::Rows<O>;
   options::Table table{"sheaf report",
                        "Writes a plan as one HTML page: timeline, memory, buckets, links, stages, graph, decisions.",
-                       {"sheaf report OUT.plan -o report.html [--measured TRACE] [--profile NAME|FILE]"},
+                       {"sheaf report OUT.plan -o report.html [--measured TRACE.json] [--profile NAME|FILE]"},
                        Row::positional<&O::plan>("OUT.plan"),
                        {},
                        "The page needs no network, and a browser of 2023 or later."};
   table.sections = {
       {"Output",
-       {Row::text<&O::output>("-o", "REPORT.html", "File for the page.").required("where is the report to be written?"),
+       {Row::text<&O::output>("-o", "REPORT.html", "File for the page.")
+            .writes([](const options::Given& given) {
+              return std::vector<std::string>{given.has("--json") ? "json" : "html"};
+            })
+            .required("where is the report to be written?"),
         Row::flag<&O::json>("--json", "Write what the page shows as JSON instead.")}},
       {"Contents",
-       {Row::text<&O::measured>("--measured", "TRACE",
+       {Row::text<&O::measured>("--measured", "TRACE.json",
                                 "A trace of `sheaf-run --trace` of this plan: it is shown over the predicted timeline, "
                                 "and the ten largest differences are listed."),
         Row::text<&O::profile>("--profile", "NAME|FILE", "Machine that the step is predicted on.")

@@ -223,7 +223,11 @@ Command simulateCommand() {
         Row::text<&O::trace>(
             "--trace", "FILE",
             "Write when each instruction ran, for chrome://tracing or Perfetto, as `sheaf-run --trace` "
-            "does."),
+            "does.")
+            .writes([](const options::Given& given) {
+              return given.is("--format", "perfetto") ? std::vector<std::string>{"perfetto", "pftrace"}
+                                                      : std::vector<std::string>{"json"};
+            }),
         Row::word<&O::format>("--format", {"chrome", "perfetto"},
                               "Format of --trace: JSON as `sheaf-run` writes it, or Perfetto's protobuf, with counters "
                               "of the memory that lives, by kind.")}}};

@@ -1,0 +1,25 @@
+// Files that a command writes: none may replace one that it reads, and a name must not say another format.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/Status.h"
+
+namespace sheaf {
+
+// A file, and the option or the thing that names it: "--save", "the plan".
+struct NamedFile {
+  std::string name, path;
+};
+
+// Refuses an output that is one of the inputs, by whatever path or link, and two outputs that are one file. Files that
+// are not regular, such as /dev/null, may be named twice.
+Status checkOutputPaths(std::span<const NamedFile> outputs, std::span<const NamedFile> inputs);
+
+// Refuses a path whose ending says another format than `endings`, without dots ("safetensors"), do. Takes any path if
+// there are none, and endings that say no format.
+Status checkOutputEnding(const NamedFile& output, std::span<const std::string> endings);
+
+}  // namespace sheaf
