@@ -308,6 +308,10 @@ Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) 
         builder, emit.location(), builder.getStringAttr(train::symbolOf(role.name)),
         TypeAttr::get(RankedTensorType::get(role.shape, type)), builder.getBoolAttr(role.trainable), where, data,
         role.permutation ? builder.getDenseI64ArrayAttr(*role.permutation) : DenseI64ArrayAttr());
+    if (!role.aliases.empty()) {
+      SmallVector<StringRef> aliases(role.aliases.begin(), role.aliases.end());
+      op->setDiscardableAttr(train::kAliasesAttr, builder.getStrArrayAttr(aliases));
+    }
     if (!role.reason.empty()) op->setDiscardableAttr("train.reason", builder.getStringAttr(role.reason));
     builder.setInsertionPointToEnd(&step.getBody().front());
     value = train::ReadOp::create(builder, emit.location(), RankedTensorType::get(role.shape, type),

@@ -44,6 +44,16 @@ StringRef moduleOf(const onnx::NodeProto& node) {
   return scopes.size() < 2 ? StringRef() : scopes[scopes.size() - 2];  // the last one is the node itself
 }
 
+// The module of a node by its name where the exporter says nothing else: "/transformer/wte/Gather" of TorchScript's.
+std::string moduleByName(const onnx::NodeProto& node) {
+  const StringRef name = node.name();
+  if (!name.starts_with("/")) return {};
+  std::string module = name.drop_front().rsplit('/').first.str();
+  if (module.size() + 1 == name.size()) return {};  // in no module
+  std::replace(module.begin(), module.end(), '/', '.');
+  return module;
+}
+
 // "a.b.weight" as torch.export spells it in the name of a placeholder: a_b_weight.
 std::string mangled(StringRef name) {
   std::string result = name.str();
@@ -146,6 +156,7 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
   }
   findStatistics();
   for (const onnx::TensorProto* tensor : anonymous) isFoldedParameter(model, *tensor, roles[tensor->name()]);
+  nameTied();
   if (optimizedExport)
     for (const onnx::TensorProto& tensor : model.graph().initializer()) unmerge(model, tensor);
 
@@ -291,6 +302,32 @@ bool Parameters::findRows(const Model& model, const onnx::TensorProto& tensor, P
   if (!holder) role.shape = {int64_t(known.size()), columns};
   if (holder || int64_t(known.size()) < count) role.rows = std::move(rows);
   return true;
+}
+
+// A matrix that several modules use is tied. Exports have one of its names, files of weights perhaps another: that of
+// each module's own.
+void Parameters::nameTied() {
+  llvm::StringMap<std::vector<std::string>> modules;  // by parameter
+  for (const auto& entry : uses) {
+    const ParameterRole& role = roles[entry.first()];
+    if (!role.parameter || role.shape.size() < 2) continue;
+    std::vector<std::string>& users = modules[role.name];
+    for (const Use& use : entry.second) {
+      std::string module = moduleOf(*use.node).str();
+      if (module.empty()) module = moduleByName(*use.node);
+      if (!module.empty() && !llvm::is_contained(users, module)) users.push_back(std::move(module));
+    }
+  }
+  for (auto& entry : roles) {
+    ParameterRole& role = entry.second;
+    auto users = modules.find(role.name);
+    if (!role.parameter || users == modules.end() || users->second.size() < 2) continue;
+    const StringRef leaf = StringRef(role.name).rsplit('.').second;
+    for (const std::string& module : users->second)
+      if (std::string name = module + "." + leaf.str(); !leaf.empty() && !owner.contains(name) && !roles.contains(name))
+        role.aliases.push_back(std::move(name));
+    llvm::sort(role.aliases);
+  }
 }
 
 // Parameters that merely start equal (norm scales of one, biases of zero) were merged into one initializer, whose users

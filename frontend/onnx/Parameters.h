@@ -26,6 +26,8 @@ struct ParameterRole {
   bool viewTransposed = false;
   // Set where the exporter folded a look-up of rows: row i of the initializer, a matrix, is the parameter's rows[i].
   std::optional<llvm::SmallVector<int64_t>> rows;
+  // Other names in the module of a table that modules share: of each module's own.
+  std::vector<std::string> aliases;
   // The initializer that holds the parameter, where that is another one.
   const onnx::TensorProto* holder = nullptr;
 };
@@ -55,6 +57,7 @@ class Parameters {
   void findStatistics();
   bool isFoldedParameter(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role);
   bool findRows(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role) const;
+  void nameTied();
   void unmerge(const Model& model, const onnx::TensorProto& tensor);
   mlir::LogicalResult applyPatterns(const Model& model, const ImportOptions& options);
 

@@ -161,9 +161,12 @@ void Reader::declarations() {
                      b.parameters_sharded(), states, builder.getArrayAttr(names), b.states_sharded(), b.trainable(),
                      b.master(), typeOrNone(b.gradient_type()), b.group());
   }
-  for (const plan::Parameter& p : plan.parameters())
+  for (const plan::Parameter& p : plan.parameters()) {
+    SmallVector<StringRef> aliases(p.aliases().begin(), p.aliases().end());
     ParameterOp::create(builder, loc, p.name(), p.type(), list(p.shape()), list(p.permutation()), p.trainable(),
-                        int64_t(p.bucket()), int64_t(p.offset()), source(p), typeOrNone(p.source_type()));
+                        int64_t(p.bucket()), int64_t(p.offset()), source(p), typeOrNone(p.source_type()),
+                        aliases.empty() ? ArrayAttr() : builder.getStrArrayAttr(aliases));
+  }
   for (const plan::Constant& c : plan.constants())
     ConstantOp::create(builder, loc, buffers[c.buffer()], source(c), ElementsAttr());
   for (const plan::Generation& g : plan.generations())

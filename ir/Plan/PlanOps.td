@@ -91,11 +91,14 @@ def Plan_BucketOp : Plan_Op<"bucket"> {
 
 def Plan_ParameterOp : Plan_Op<"parameter"> {
   let summary = "a named tensor in a bucket, and where its initial bytes lie";
-  let description = [{ `source`: file, offset, length, then the hash of each piece; empty if there are no initial bytes. }];
+  let description = [{ `source`: file, offset, length, then the hash of each piece; empty if there are no initial bytes.
+    `aliases`: other names that files of weights may have for it, since modules share it. }];
   let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape, DenseI64ArrayAttr:$permutation,
-      UnitAttr:$trainable, I64Attr:$bucket, I64Attr:$offset, DenseI64ArrayAttr:$source, OptionalAttr<Plan_ElementType>:$source_type);
+      UnitAttr:$trainable, I64Attr:$bucket, I64Attr:$offset, DenseI64ArrayAttr:$source, OptionalAttr<Plan_ElementType>:$source_type,
+      OptionalAttr<StrArrayAttr>:$aliases);
   let assemblyFormat = [{ $name `` $type $shape (`trainable` $trainable^)? `bucket` $bucket `at` $offset
-      `permutation` $permutation `source` $source (`as` `` $source_type^)? attr-dict }];
+      `permutation` $permutation `source` $source (`as` `` $source_type^)?
+      (`aliases` $aliases^)? attr-dict }];
 }
 
 def Plan_ConstantOp : Plan_Op<"constant"> {

@@ -107,6 +107,8 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_offset(p.getOffset());
         source(p.getSource(), out);
         if (p.getSourceType()) out->set_source_type(*p.getSourceType());
+        if (p.getAliases())
+          for (StringAttr alias : p.getAliases()->getAsRange<StringAttr>()) out->add_aliases(alias.str());
         return success();
       })
       .Case([&](ConstantOp c) {

@@ -47,6 +47,10 @@ inline constexpr llvm::StringLiteral kTf32Attr = "train.tf32";
 // On a module until train-globalize-loss has followed the batch: the batch is one row, so a dimension of size 1 may be
 // it.
 inline constexpr llvm::StringLiteral kOneRowAttr = "train.one_row";
+// Names the model's inputs on a module, also those that the step does not read.
+inline constexpr llvm::StringLiteral kModelInputsAttr = "train.model_inputs";
+// Names a parameter by its other names in the module that was exported.
+inline constexpr llvm::StringLiteral kAliasesAttr = "train.aliases";
 // On a module, in place of `train.one_row`: the step has two rows, and train-globalize-loss cuts it to one.
 inline constexpr llvm::StringLiteral kTwoRowsAttr = "train.two_rows";
 

@@ -130,10 +130,10 @@ void StepLowering::declareParameter(zero::BucketOp bucket, int64_t index, train:
   SmallVector<int64_t> source;
   if (auto from = parameter.getSource())
     source = {file(from->getFile().getValue()), from->getOffset(), from->getLength()};
-  auto op = ParameterOp::create(head, parameter.getLoc(), train::nameOf(parameter.getSymName()),
-                                elementTypeOf(type.getElementType()), type.getShape(),
-                                parameter.getPermutation().value_or(ArrayRef<int64_t>()), bool(bucket.getOptimizer()),
-                                index, offset, source, ElementTypeAttr());
+  auto op = ParameterOp::create(
+      head, parameter.getLoc(), train::nameOf(parameter.getSymName()), elementTypeOf(type.getElementType()),
+      type.getShape(), parameter.getPermutation().value_or(ArrayRef<int64_t>()), bool(bucket.getOptimizer()), index,
+      offset, source, ElementTypeAttr(), parameter->getAttrOfType<ArrayAttr>(train::kAliasesAttr));
   auto sourceType = parameter->getAttrOfType<TypeAttr>("train.source_type");
   if (sourceType && sourceType.getValue() != type.getElementType())
     op.setSourceType(elementTypeOf(sourceType.getValue()));

@@ -271,11 +271,12 @@ class Run {
       return loadConstants(state, files);
     }
     if (!in_.checkpoint)
-      return loadWeights(state, files, in_.weights ? &*in_.weights : nullptr,
+      return loadWeights(state, files,
+                         in_.weights ? std::optional(Replacement{*in_.weights, options_.weightsPartial}) : std::nullopt,
                          [&](const std::string& text) { warn(text); });
     if (in_.weights) warn("--weights has no effect: the weights are those of --resume");
     if (in_.initialValues) {
-      SHEAF_RETURN_IF_ERROR(loadWeights(state, files, nullptr, [&](const std::string& text) { warn(text); }));
+      SHEAF_RETURN_IF_ERROR(loadWeights(state, files, std::nullopt, [&](const std::string& text) { warn(text); }));
     } else {
       SHEAF_RETURN_IF_ERROR(loadConstants(state, files));
     }
@@ -403,7 +404,6 @@ class Run {
       // The error is the run's, after the step under way.
       if (!saver_->status().ok()) control_.interrupted = true;
     }
-    bool finite = std::isfinite(result.loss) && (!result.hasNorm || std::isfinite(result.gradientNorm));
     if (result.skipped && result.lossScale)
       progress_->note(cat("step ", result.step + 1, ": the gradients are not finite at the loss scale ",
                           *result.lossScale, ", the update is skipped"));

@@ -21,6 +21,7 @@ struct RunOptions {
   std::vector<std::string> plans;      // several: the one for as many ranks as there are processes, or `ranks`
   int64_t ranks = 0;                   // of the plan; 0: any
   std::string weights, weightsFolder;  // replacing, and relocating, what the plan names
+  bool weightsPartial = false;         // `weights` may lack parameters
   std::vector<io::DataArgument> data;
   int64_t steps = 0;   // of this run; 0: as many as `epochs` makes
   int64_t epochs = 0;  // passes over the data, counted from the start of the training; 0: `steps` says how long it runs

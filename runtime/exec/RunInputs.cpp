@@ -284,6 +284,7 @@ Expected<std::vector<std::string>> factsOf(const RunInputs& in, const RunOptions
       cat("a start at step ", in.position.step, ", update ", in.position.updates, ", sample ", in.position.samples,
           in.position.lossScale ? cat(", loss scale ", in.position.lossScale->scale) : ""),
       cat("--resume ", given(options.resume)), cat("--weights ", in.weights ? weightsText(*in.weights) : "not given"),
+      cat("--weights-partial ", options.weightsPartial ? "given" : "not given"),
       cat("--save ", io::isShardIndex(options.save) ? cat("in files of ", options.shardBytes) : given(options.save)),
       cat("--save-state ", given(options.saveState)), cat("--save-every ", options.saveEvery),
       cat("--keep-saves ", options.keepSaves), cat("--save-staging ", options.saveStaging),

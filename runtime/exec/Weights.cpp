@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
@@ -129,38 +130,76 @@ Status loadConstants(const StateAccess& state, WeightFiles& files) {
   return {};
 }
 
-Status loadWeights(const StateAccess& state, WeightFiles& files, const io::Safetensors* replacement,
-                   const std::function<void(const std::string&)>& note) {
-  const plan::Plan& plan = state.plan();
-  size_t replaced = 0;
-  std::vector<std::string> missing;
-  for (const plan::Parameter& parameter : plan.parameters()) {
-    const io::Tensor* tensor = replacement ? replacement->find(parameter.name()) : nullptr;
-    if (tensor) {
-      ++replaced;
-      SHEAF_RETURN_IF_ERROR(checkReplacement(parameter, *tensor));
-    } else if (!parameter.has_source()) {
-      missing.push_back(parameter.name());
+Expected<const io::Tensor*> tensorOf(const plan::Parameter& parameter, const io::Safetensors& file) {
+  const io::Tensor* found = file.find(parameter.name());
+  const std::string* name = &parameter.name();
+  for (const std::string& alias : parameter.aliases()) {
+    const io::Tensor* other = file.find(alias);
+    if (!other) continue;
+    if (!found) {
+      found = other;
+      name = &alias;
+    } else if (other->type != found->type || other->shape != found->shape ||
+               !std::equal(other->data.begin(), other->data.end(), found->data.begin(), found->data.end())) {
+      return Status::error(cat("the tensors '", *name, "' and '", alias, "' differ, and the model has one parameter ",
+                               "for both: export it without the tie, or remove one from the file"));
     }
   }
+  return found;
+}
+
+Status loadWeights(const StateAccess& state, WeightFiles& files, const std::optional<Replacement>& replacement,
+                   const std::function<void(const std::string&)>& note) {
+  const plan::Plan& plan = state.plan();
+  std::vector<const io::Tensor*> tensors;  // by parameter; null: its own source
+  std::set<std::string> known;             // names of parameters
+  std::vector<std::string> missing, kept;
+  for (const plan::Parameter& parameter : plan.parameters()) {
+    known.insert(parameter.name());
+    known.insert(parameter.aliases().begin(), parameter.aliases().end());
+    tensors.push_back(nullptr);
+    if (replacement) {
+      Expected<const io::Tensor*> tensor = tensorOf(parameter, replacement->file);
+      if (!tensor.ok()) return Status::error(cat("--weights: ", tensor.status().message()));
+      tensors.back() = *tensor;
+    }
+    if (tensors.back()) {
+      SHEAF_RETURN_IF_ERROR(checkReplacement(parameter, *tensors.back()));
+      continue;
+    }
+    (parameter.has_source() ? kept : missing).push_back(parameter.name());
+  }
+  std::vector<std::string> unused;  // tensors of the file
+  if (replacement)
+    for (const auto& [name, tensor] : replacement->file.tensors())
+      if (!known.contains(name)) unused.push_back(name);
+  const std::string others =
+      unused.empty() ? "" : cat("; the file has ", listText(unused, 5), ", which the model does not have");
   if (!missing.empty())
     return Status::error(cat("no initial values for ", listText(missing, 5),
-                             replacement ? ": they are not in the file of --weights"
+                             replacement ? cat(": they are not in the file of --weights", others)
                                          : "; make some with `sheaf init` and pass --weights W.safetensors"));
-  if (replacement && replaced == 0 && plan.parameters_size() > 0)
-    return Status::error(
-        cat("--weights: the file has none of the model's parameters, such as '", plan.parameters(0).name(), "'"));
-  if (replacement && replaced < static_cast<size_t>(plan.parameters_size()))
-    note(cat("--weights replaces ", replaced, " of ", plan.parameters_size(), " parameters"));
-  if (replacement && replacement->tensors().size() > replaced)
-    note(cat("--weights: ", replacement->tensors().size() - replaced, " tensors of the file are not the model's"));
+  if (replacement && kept.size() == tensors.size() && !tensors.empty())
+    return Status::error(cat("--weights: the file has none of the model's parameters, such as '",
+                             plan.parameters(0).name(), "'", others));
+  if (replacement && !kept.empty() && !replacement->partial)
+    return Status::error(cat("--weights: the file lacks ", kept.size(), " of the model's ", tensors.size(),
+                             " parameters: ", listText(kept, 5), others,
+                             ". With --weights-partial these parameters keep the plan's initial values"));
+  if (replacement && !kept.empty())
+    note(cat("--weights replaces ", tensors.size() - kept.size(), " of ", tensors.size(), " parameters; not ",
+             listText(kept, 5)));
+  if (!unused.empty())
+    note(cat("--weights: ", unused.size(), unused.size() == 1 ? " tensor" : " tensors", " of the file ",
+             unused.size() == 1 ? "is" : "are", " not the model's: ", listText(unused, 5)));
 
   SHEAF_RETURN_IF_ERROR(loadConstants(state, files));
   SHEAF_RETURN_IF_ERROR(clearPadding(state, true));
-  for (const plan::Parameter& parameter : plan.parameters()) {
-    if (const io::Tensor* tensor = replacement ? replacement->find(parameter.name()) : nullptr) {
+  for (int i = 0; i < plan.parameters_size(); ++i) {
+    const plan::Parameter& parameter = plan.parameters(i);
+    if (const io::Tensor* tensor = tensors[static_cast<size_t>(i)]) {
       SHEAF_RETURN_IF_ERROR(loadNamed(state, parameter, *tensor));
-      replacement->release(tensor->data);
+      replacement->file.release(tensor->data);
       continue;
     }
     const int bucket = static_cast<int>(parameter.bucket());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,19 @@ void namedToPlan(const plan::Parameter& parameter, const std::byte* named, size_
 // All values in the named order from all values in the plan's.
 void planToNamed(const plan::Parameter& parameter, const std::byte* values, size_t elementBytes, std::byte* out);
 
+// The tensor of a parameter in a file of weights: by its name, or, of a tied one, by another name. Null if there is
+// none. An error if there are two that differ.
+Expected<const io::Tensor*> tensorOf(const plan::Parameter& parameter, const io::Safetensors& file);
+
+// Weights that replace those that the plan names.
+struct Replacement {
+  const io::Safetensors& file;
+  bool partial = false;  // parameters that it lacks keep the plan's initial values
+};
+
 // Constants, then every parameter: from `replacement` (by name, in the named layout, converted) if it has the tensor,
 // else from the plan's source. Padding and states become zero.
-Status loadWeights(const StateAccess& state, WeightFiles& files, const io::Safetensors* replacement,
+Status loadWeights(const StateAccess& state, WeightFiles& files, const std::optional<Replacement>& replacement,
                    const std::function<void(const std::string&)>& note);
 Status loadConstants(const StateAccess& state, WeightFiles& files);
 

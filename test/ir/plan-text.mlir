@@ -15,6 +15,8 @@ plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, 
   // CHECK: plan.parameter "w" bf16 [8, 8] trainable bucket 0 at 0 permutation [] source [0, 0, 256] as f32
   plan.parameter "w" bf16 [8, 8] trainable bucket 0 at 0 permutation [] source [0, 0, 256] as f32
   // EXACT: plan.parameter "w" bf16 [8, 8] trainable bucket 0 at 0 permutation [] source [0, 0, 256] as f32
+  // CHECK: plan.parameter "t" bf16 [8] bucket 0 at 8 permutation [] source [] aliases ["a.t", "b.t"]
+  plan.parameter "t" bf16 [8] bucket 0 at 8 permutation [] source [] aliases ["a.t", "b.t"]
   // CHECK: plan.input "ids" i64 [2, 8]
   plan.input "ids" i64 [2, 8]
   // EXACT: plan.scalar one_minus_lr_times 1.000000e-02

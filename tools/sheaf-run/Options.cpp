@@ -83,6 +83,10 @@ options::Table makeTable() {
             "Initial weights by name, instead of those that the plan names. Also an index of several "
             "files (W.safetensors.index.json), or a folder with model.safetensors.index.json or "
             "model.safetensors."),
+        Row::flag<&O::weightsPartial>(
+            "--weights-partial",
+            "Let parameters that the file of --weights lacks keep the plan's initial values; without this it is an "
+            "error."),
         Row::text<&O::weightsFolder>("--weights-dir", "DIR", "Where the weight files that the plan names are now."),
         Row::text<&O::save>("--save", "W.safetensors",
                             "Write the whole weights after the last step. W.safetensors.index.json: as files "
@@ -179,9 +183,9 @@ options::Table makeTable() {
         Row::flag<&O::poison>("--poison", "Fill arenas with a pattern first, and log the highest byte touched.")}}};
   table.modes = {
       {"--eval",
-       {"--eval-data", "--outputs", "--ranks", "--weights", "--weights-dir", "--resume", "--log", "--log-dir",
-        "--metrics-file", "--device", "--offload-dir", "--reduce-order", "--transport", "--no-graphs", "--tuned",
-        "--threads-per-rank", "--unproved", "--poison"}},
+       {"--eval-data", "--outputs", "--ranks", "--weights", "--weights-partial", "--weights-dir", "--resume", "--log",
+        "--log-dir", "--metrics-file", "--device", "--offload-dir", "--reduce-order", "--transport", "--no-graphs",
+        "--tuned", "--threads-per-rank", "--unproved", "--poison"}},
       {"--measure",
        {"--device", "--offload-dir", "--reduce-order", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved"}}};
   return table;
@@ -207,6 +211,8 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
     return Status::error("--eval and --eval-every need --eval-data NAME=FILE for every input of the plan");
   if (!line.run.evaluate && line.run.evaluateEvery == 0 && (given->has("--eval-data") || given->has("--outputs")))
     return Status::error("--eval-data and --outputs need --eval (evaluate once) or --eval-every K (while training)");
+  if (line.run.weightsPartial && line.run.weights.empty())
+    return Status::error("--weights-partial needs --weights W.safetensors: which file may lack parameters?");
   if (line.run.evaluate) return line;
   if (line.run.steps == 0 && line.run.epochs == 0)
     return Status::error("--steps K or --epochs E is missing: how many steps are to be run?");

@@ -65,7 +65,7 @@ class TrainedWeights {
     std::string result(count * io::bytesOf(type), '\0');
     auto* out = reinterpret_cast<std::byte*>(result.data());
     if (file_) {
-      const io::Tensor& tensor = *file_->find(parameter.name());
+      const io::Tensor& tensor = **exec::tensorOf(parameter, *file_);
       std::vector<std::byte> ordered(tensor.data.size());
       exec::namedToPlan(parameter, tensor.data.data(), io::bytesOf(tensor.type), 0, count, ordered.data());
       SHEAF_RETURN_IF_ERROR(io::convert(tensor.type, ordered.data(), type, out, count));
@@ -80,17 +80,18 @@ class TrainedWeights {
 
   // The type of a parameter's exact values in the file or the state: f32 where there were master weights.
   io::DataType exactType(const plan::Parameter& parameter) const {
-    if (file_) return file_->find(parameter.name())->type;
-    return bucketOf(parameter).master() ? io::DataType::F32 : io::dataTypeOf(parameter.type());
+    if (file_) return (*exec::tensorOf(parameter, *file_))->type;
+    for (const io::SavedParameter& saved : state_->manifest().parameters)
+      if (saved.name == parameter.name()) return saved.type;
+    return io::dataTypeOf(parameter.type());
   }
 
  private:
-  const plan::Bucket& bucketOf(const plan::Parameter& parameter) const {
-    return plan_->buckets(static_cast<int>(parameter.bucket()));
-  }
   Status checkFile(const std::string& path) const {
     for (const plan::Parameter& parameter : plan_->parameters()) {
-      const io::Tensor* tensor = file_->find(parameter.name());
+      Expected<const io::Tensor*> found = exec::tensorOf(parameter, *file_);
+      if (!found.ok()) return Status::error(cat(path, ": ", found.status().message()));
+      const io::Tensor* tensor = *found;
       if (!tensor)
         return Status::error(cat(path, " has no tensor '", parameter.name(),
                                  "', a parameter of the plan; give the file that `sheaf-run --save` wrote"));
