@@ -218,10 +218,14 @@ void StepLowering::declareInputs(func::FuncOp function) {
 // Positions of ops, and the last reader of every value, through the views that share its bytes.
 void StepLowering::analyzeUses(Block& block) {
   for (auto [i, op] : llvm::enumerate(block)) position[&op] = i;
+  // The loss is judged with the gradient norm.
+  int64_t judged = -1;
+  for (auto norm : block.getOps<zero::GradientNormOp>()) judged = position[norm];
   auto note = [&](Value v) {
     int64_t last = -1;
     for (Operation* user : v.getUsers()) {
       last = std::max(last, position[user]);
+      if (isa<train::LossOp, train::OutputOp>(user) && skipsUpdates()) last = std::max(last, judged);
       if (isa<train::ReshapeOp, train::SliceOp, train::GlobalSumOp, train::ConcatOp, zero::AccumulateOp>(user))
         last = std::max(last, lastUse.lookup(user->getResult(0)));
     }
@@ -264,6 +268,7 @@ void StepLowering::output(train::OutputOp op) {
     tensor = outputs++;
   }
   instruction<WriteOutputOp>(op.getLoc(), kComputeStream, op.getName(), {value}, *kind, tensor);
+  if (*kind == plan::LOSS && skipsUpdates()) judgedLoss = value;
 }
 
 LogicalResult StepLowering::run() {
@@ -344,6 +349,7 @@ LogicalResult StepLowering::lower(func::FuncOp function) {
       }
       instruction<WriteOutputOp>(op.getLoc(), ranks > 1 ? kCommunicationStream : kComputeStream, "loss", {value},
                                  plan::LOSS, int64_t(0));
+      if (skipsUpdates()) judgedLoss = value;
     } else if (auto result = dyn_cast<train::OutputOp>(op)) {
       output(result);
     } else if (op.getDialect()->getNamespace() == "zero") {

@@ -176,6 +176,13 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
   return success();
 }
 
+bool Lowering::skipsUpdates() {
+  return llvm::any_of(module.getOps<train::OptimizerOp>(), [](train::OptimizerOp rule) {
+    return llvm::any_of(rule.getScalars().getAsRange<train::ScalarAttr>(),
+                        [](train::ScalarAttr scalar) { return scalar.getKind() == train::ScalarKind::finite; });
+  });
+}
+
 void Lowering::lowerNorm(zero::GradientNormOp op) {
   const int64_t count = int64_t(op.getPartials().size()) * leaves;  // a rank's
   Value partials = op.getPartials().empty() ? Value() : locate(op.getPartials().front()).buffer;
@@ -196,9 +203,13 @@ void Lowering::lowerNorm(zero::GradientNormOp op) {
     operands.push_back({scalarBuffer, slot * 4, 4, 0, kRead});
   }
   if (lossScale) operands.push_back(updateScalar(plan::UpdateScalarCall()));
+  if (judgedLoss) operands.push_back(*judgedLoss);
   call(op.getLoc(),
-       plan::GradientNormCall{
-           .ranks = ranks * leaves, .buckets = count / leaves, .clip = clip, .scaled = lossScale.has_value()},
+       plan::GradientNormCall{.ranks = ranks * leaves,
+                              .buckets = count / leaves,
+                              .clip = clip,
+                              .scaled = lossScale.has_value(),
+                              .judged = judgedLoss.has_value()},
        operands);
   instruction<WriteOutputOp>(op.getLoc(), kComputeStream, "gradient norm", {operand(op.getNorm(), kRead)},
                              plan::GRADIENT_NORM, int64_t(0));

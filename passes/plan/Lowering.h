@@ -79,6 +79,8 @@ struct Lowering {
   mlir::Value lossScaleState, updateScalarBuffer;  // with a loss scale
   llvm::SmallVector<UpdateScalar> updateScalars;   // f32 each, in the latter
   int64_t normPartials = 0;                        // of a leaf: one a bucket
+  // The step's loss, of all ranks and micro-batches, if updates are skipped when it is not finite.
+  std::optional<Operand> judgedLoss;
   llvm::StringMap<int64_t> names;
   ProgramOp program;
   PrologueOp prologue;
@@ -120,6 +122,8 @@ struct Lowering {
   mlir::LogicalResult lowerZero(mlir::Operation* op);
   mlir::LogicalResult lowerUpdate(zero::UpdateOp op);
   void lowerNorm(zero::GradientNormOp op);
+  // True if some rule skips updates of bad steps.
+  bool skipsUpdates();
   void zeroPadding(BucketStorage& storage);
   void fillGradient(mlir::Location loc, BucketStorage& storage, mlir::OperandRange gradients);
   // Each part of a step has a buffer of its own for a bucket's gradient.

@@ -30,6 +30,7 @@
 #include "runtime/io/KeptStates.h"
 #include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/Generations.h"
+#include "runtime/plan/LossScale.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/RankMemory.h"
 #include "runtime/plan/SavedParts.h"
@@ -364,7 +365,7 @@ class Run {
       if (!status.ok() && trainer.inputEnded() && in_.fileState) status = withFileState(status, trainer.step());
       if (!status.ok()) return status;
       if (saver_ && !saver_->status().ok()) return ofSaves(saver_->status());
-      if (trainer.badStep() >= 0) return notFinite(trainer.badStep());
+      if (trainer.badStep() >= 0) return stoppedAtBadStep();
       in_.position.step = trainer.step();
       in_.position.updates = trainer.updates();
       in_.position.samples = trainer.samples();
@@ -395,7 +396,7 @@ class Run {
   }
 
   void report(const StepResult& result) {
-    if (reportedBad_) return;  // steps under way after a bad one are not worth telling
+    if (bad_) return;  // steps under way after a bad one are not worth telling
     noteSeconds(result.seconds);
     log_.step(result, noteMemory());
     progress_->step(result);
@@ -405,23 +406,33 @@ class Run {
       if (!saver_->status().ok()) control_.interrupted = true;
     }
     if (result.skipped && result.lossScale)
-      progress_->note(cat("step ", result.step + 1, ": the gradients are not finite at the loss scale ",
-                          *result.lossScale, ", the update is skipped"));
+      progress_->note(cat("step ", result.step, ": ", result.whatIsBad(), " at the loss scale ", *result.lossScale,
+                          ", the update is skipped"));
     else if (result.skipped)
-      warn(cat("step ", result.step, ": the gradient norm is not finite, the update is skipped"));
-    reportedBad_ = !finite && !result.skipped;
+      warn(cat("step ", result.step, ": ", result.whatIsBad(), ", the update is skipped"));
+    else if (result.isBad())
+      bad_ = result;
   }
 
-  Status notFinite(int64_t step) {
+  Status stoppedAtBadStep() {
     progress_->finish();
     // A state under way is of a step before.
     if (Status status = finishSaves(); !status.ok()) warn(status.message());
-    return Status::error(cat("step ", step,
-                             ": the loss or the gradient norm is not finite; the run stops and saves nothing. ",
+    const bool skips = in_.training.on_nan() == plan::Training::SKIP;
+    const plan::LossScale& scale = in_.training.loss_scale();
+    const bool lossAlone = bad_->hasNorm && std::isfinite(bad_->gradientNorm);
+    // A bad step that --on-nan skip did not skip is that of a plan of an older version (StepLedger.h).
+    const std::string advice =
+        skips ? "the plan skips updates by the gradient norm alone: compile it again"
+              : cat(lossAlone ? "it may have no label that counts: " : "a lower learning rate, --clip-norm or ",
+                    "--on-nan skip may help");
+    return Status::error(cat("step ", bad_->step, ": ", bad_->whatIsBad(), "; the run stops and saves nothing. ",
                              in_.lastSaved.empty() ? "There is no saved state (--save-state, --save-every)"
                                                    : cat("The newest saved state is ", in_.lastSaved, " (--resume)"),
-                             in_.plan->training().has_loss_scale() ? "; the loss scale cannot be reduced further" : "",
-                             "; a lower learning rate, --clip-norm or --on-nan skip may help"));
+                             !bad_->lossScale || *bad_->lossScale > plan::leastOf(scale) ? ""
+                             : plan::isDynamic(scale) ? "; the loss scale cannot be reduced further"
+                                                      : "; the loss scale is fixed",
+                             "; ", advice));
   }
 
   static Status ofSaves(const Status& status) {
@@ -543,7 +554,7 @@ class Run {
   std::optional<StateSaver> saver_;
   std::optional<GradientCapture> gradients_;
   std::optional<Trace> trace_;
-  bool reportedBad_ = false;
+  std::optional<StepResult> bad_;  // the step that ends the run
   std::vector<double> stepSeconds_;
   size_t nextSeconds_ = 0;
   uint64_t privateBytes_ = 0;  // largest seen

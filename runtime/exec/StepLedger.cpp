@@ -13,6 +13,17 @@ constexpr std::chrono::milliseconds kPollInterval(50);
 constexpr size_t kOutcomes = 4 * kInFlight;
 }  // namespace
 
+bool StepResult::isBad() const {
+  return !std::isfinite(loss) || (hasNorm && !std::isfinite(gradientNorm));
+}
+
+std::string StepResult::whatIsBad() const {
+  if (std::isfinite(loss)) return "the gradient norm is not finite";
+  if (!hasNorm) return "the loss is not finite";
+  return std::isfinite(gradientNorm) ? "the loss is not finite, though the gradients are"
+                                     : "the loss and the gradient norm are not finite";
+}
+
 StepLedger::StepLedger(Config config)
     : config_(std::move(config)),
       firstStep_(config_.firstStep),
@@ -23,7 +34,7 @@ bool StepLedger::mayStart() const {
   if (taken_ - completed_ >= kInFlight) return false;
   if (config_.vote && votes_ <= taken_) return false;
   // This step's scalars depend on whether the previous step was an update, unless the device knows.
-  return !config_.skipOnNan || !config_.hasNorm || config_.leastLossScale || norms_ == taken_;
+  return !config_.skipOnNan || !config_.hasNorm || config_.leastLossScale || completed_ == taken_;
 }
 
 // The votes depend on the step numbers only, so that all processes hold the same ones.
@@ -100,7 +111,6 @@ void StepLedger::output(int64_t step, plan::OutputKind kind, double value) {
   if (kind == plan::GRADIENT_NORM) {
     record.normKnown = true;
     record.result.gradientNorm = value;
-    ++norms_;
   } else if (kind == plan::LOSS_SCALE) {
     record.scaleKnown = true;
     record.result.lossScale = value;
@@ -108,7 +118,6 @@ void StepLedger::output(int64_t step, plan::OutputKind kind, double value) {
     record.lossKnown = true;
     record.result.loss = value;
   }
-  if (kind != plan::LOSS && record.normKnown && (record.scaleKnown || !config_.leastLossScale)) judge(record);
   if (record.lossKnown && (record.normKnown || !config_.hasNorm) && (record.scaleKnown || !config_.leastLossScale))
     complete(record);
   changed_.notify_all();
@@ -116,7 +125,9 @@ void StepLedger::output(int64_t step, plan::OutputKind kind, double value) {
 
 // Whether the update was skipped.
 void StepLedger::judge(Step& step) {
-  if (std::isfinite(step.result.gradientNorm)) return;
+  if (!step.result.isBad()) return;
+  // Only what the device takes for bad was skipped.
+  if (!step.result.hasNorm || (!config_.lossJudged && std::isfinite(step.result.gradientNorm))) return;
   const bool reduces = config_.leastLossScale && *step.result.lossScale > *config_.leastLossScale;
   if (!config_.skipOnNan && !reduces) return;
   step.result.skipped = true;
@@ -128,12 +139,12 @@ void StepLedger::complete(Step& step) {
   step.result.seconds = std::chrono::duration<double>(now - lastResult_).count();
   lastResult_ = now;
   ++completed_;
-  bool finite = std::isfinite(step.result.loss) && (!config_.hasNorm || std::isfinite(step.result.gradientNorm));
-  if (!finite && !step.result.skipped && badStep_ < 0) {
+  judge(step);
+  if (step.result.isBad() && !step.result.skipped && badStep_ < 0) {
     badStep_ = step.result.step;
     stopAt_ = std::min(stopAt_, badStep_ - firstStep_ + kInFlight);
   }
-  // What follows a step that is not finite is computed from its state, whatever comes out.
+  // Steps after a bad one are computed from its state, whatever comes out.
   const bool spoiled = badStep_ >= 0 && step.result.step >= badStep_;
   outcomes_[step.result.step] = {step.update - step.result.skipped, !spoiled};
   if (outcomes_.size() > kOutcomes) outcomes_.erase(outcomes_.begin());

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "runtime/base/Status.h"
 #include "runtime/device/Device.h"
@@ -25,7 +26,13 @@ struct StepResult {
   double seconds = 0;               // since the previous step's result
   bool hasNorm = false;             // whether the plan computes the gradient norm
   std::optional<double> lossScale;  // what the loss was multiplied by, if it is scaled
-  bool skipped = false;             // the update was skipped because the norm is not finite
+  bool skipped = false;             // the update was skipped because the step is bad
+
+  // A step is bad if its loss or its gradient norm is not finite. This alone decides whether its update is skipped, the
+  // loss scale is reduced, the run ends, and what messages say.
+  bool isBad() const;
+  // Says of a bad step what is not finite: "the loss and the gradient norm are not finite".
+  std::string whatIsBad() const;
 };
 
 class StepLedger {
@@ -36,9 +43,12 @@ class StepLedger {
     int64_t ranks = 1;
     int64_t reporter = 0;    // the rank whose outputs are reported; they are the same on every rank
     bool hasNorm = false;    // the body writes a gradient norm besides the loss
-    bool skipOnNan = false;  // skip the update if the norm is not finite; else end the run
-    // Set if the body also writes a loss scale: the device skips updates whose norm is not finite, and counts those
-    // that it applies. Above this scale the run goes on after a skipped step.
+    bool skipOnNan = false;  // skip the updates of bad steps; else end the run
+    // True if the device, which skips updates, takes a step with a loss that is not finite for a bad one. In plans of
+    // version 0.1.0 the gradient norm alone decides there, and a bad loss ends the run.
+    bool lossJudged = true;
+    // Set if the body also writes a loss scale: the device skips the updates of bad steps, and counts those that it
+    // applies. Above this scale the run goes on after a skipped step.
     std::optional<double> leastLossScale;
     const std::atomic<bool>* interrupted = nullptr;
     // Optional. Asks the other processes, without waiting, whether to begin a step; voted() receives the answer. Called
@@ -55,8 +65,8 @@ class StepLedger {
 
   // The values of a step, the same for every rank; each rank takes the steps in order. Blocks while two steps are in
   // flight and calls `poll` from time to time to detect failures. Null after the last step or after a failure. All
-  // ranks of all processes end after the same step: by a vote, or two steps after a loss or norm that is not finite,
-  // when every process has seen it.
+  // ranks of all processes end after the same step: by a vote, or two steps after a bad one, when every process has
+  // seen it.
   std::shared_ptr<const StepValues> take(int64_t step, const std::function<Status()>& poll = {});
   // What became of a step, which a rank of this process has taken. Waits until its outputs are known, and calls `poll`
   // from time to time to detect failures. Only the latest steps are known.
@@ -79,7 +89,7 @@ class StepLedger {
   Status status() const;
   int64_t nextStep() const { return firstStep_ + taken_; }
   int64_t updates() const { return updates_; }
-  // The step whose loss or norm was not finite and ended the run, or -1.
+  // The bad step that ended the run, or -1.
   int64_t badStep() const { return badStep_; }
   // Why there was no input for nextStep(), if the run ended for that.
   const Status& inputError() const { return inputError_; }
@@ -109,7 +119,6 @@ class StepLedger {
   int64_t dropped_ = 0;     // steps that every rank has taken and whose results have been returned
   int64_t taken_ = 0;       // steps that a rank has taken
   int64_t completed_ = 0;   // steps with all outputs known
-  int64_t norms_ = 0;       // steps whose norm is known
   int64_t updates_ = 0;
   int64_t badStep_ = -1;
   int64_t stopAt_ = std::numeric_limits<int64_t>::max();  // first step that does not run

@@ -7,6 +7,7 @@
 #include "runtime/exec/FileResume.h"
 #include "runtime/exec/StepScalars.h"
 #include "runtime/exec/StopVote.h"
+#include "runtime/plan/Library.h"
 #include "runtime/plan/LossScale.h"
 #include "runtime/plan/Probe.h"
 #include "runtime/plan/Types.h"
@@ -17,6 +18,15 @@ namespace {
 bool bodyWrites(const plan::Plan& plan, plan::OutputKind kind) {
   for (const plan::Instruction& instruction : plan.body())
     if (instruction.has_output() && instruction.output().output() == kind) return true;
+  return false;
+}
+
+// True if updates are also skipped when the loss alone is not finite.
+bool judgesLoss(const plan::Plan& plan) {
+  for (const plan::Instruction& instruction : plan.body())
+    if (instruction.has_call() && instruction.call().function() == plan::Schema<plan::GradientNormCall>::kName)
+      if (Expected<plan::AnyCall> call = plan::parseCall(instruction.call()); call.ok())
+        return std::get<plan::GradientNormCall>(*call).judged;
   return false;
 }
 
@@ -121,6 +131,7 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
                      .reporter = options_.firstRank,
                      .hasNorm = hasNorm_,
                      .skipOnNan = options_.training.on_nan() == plan::Training::SKIP,
+                     .lossJudged = judgesLoss(plan_),
                      .leastLossScale = plan_.training().has_loss_scale()
                                            ? std::optional(plan::leastOf(plan_.training().loss_scale()))
                                            : std::nullopt,

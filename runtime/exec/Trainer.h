@@ -41,14 +41,14 @@ class Trainer {
 
   // Runs the prologue, up to `steps` bodies and the epilogue, then synchronizes the ranks. `report` receives the
   // results in order on the calling thread. Ends early, after the same step on all processes, when one is interrupted,
-  // or when a loss or norm is not finite under `on_nan stop`. Where rows of data do not come, the steps that have begun
-  // are completed, and then the error says why.
+  // or two steps after a bad one that is not skipped (StepLedger.h). Where rows of data do not come, the steps that
+  // have begun are completed, and then the error says why.
   Status run(int64_t steps, const std::function<void(const StepResult&)>& report);
 
   int64_t step() const { return step_; }
   int64_t updates() const { return updates_; }
   uint64_t samples() const { return samplesAt(step_); }
-  // The step that on_nan stop ended the run at, or -1.
+  // The bad step that the run ended at, or -1.
   int64_t badStep() const { return badStep_; }
   // Whether the last run's error is that rows of data did not come: step() and the state are those after its last step.
   bool inputEnded() const { return inputEnded_; }

@@ -170,6 +170,8 @@ std::vector<Valid> validCalls() {
       {plan::SquareSumCall{.n = 10}, {{40, R}, {8, W}}},
       {plan::GradientNormCall{.ranks = 2, .buckets = 3, .clip = true}, {{48, R}, {8, W}, {8, W}, {4, R}}},
       {plan::GradientNormCall{.ranks = 2, .buckets = 3, .scaled = true}, {{48, R}, {8, W}, {8, W}, {4, R}}},
+      {plan::GradientNormCall{.ranks = 2, .buckets = 3, .clip = true, .scaled = true, .judged = true},
+       {{48, R}, {8, W}, {8, W}, {4, R}, {4, R}, {4, R}}},
       {plan::UpdateScalarCall{.kind = plan::UpdateScalar::kLrOverBiasCorrection, .value = 0.9},
        {{24, R}, {4, W}, {4, R}}},
       {plan::UpdateScalarCall{.kind = plan::UpdateScalar::kStep}, {{24, R}, {4, W}}},

@@ -225,14 +225,15 @@ struct Norm {
 };
 
 Norm gradientNorm(const std::vector<double>& partials, int64_t ranks, const float* maximum,
-                  const float* lossScale = nullptr) {
+                  const float* lossScale = nullptr, const float* loss = nullptr) {
   std::vector<Argument> arguments{Argument::input(partials), Argument::output<double>(1, -1),
                                   Argument::output<float>(2, -1)};
   if (maximum) arguments.push_back(Argument::input(std::vector<float>{*maximum}));
   if (lossScale) arguments.push_back(Argument::input(std::vector<float>{*lossScale}));
-  Status status =
-      runCall(plan::GradientNormCall{ranks, int64_t(partials.size()) / ranks, maximum != nullptr, lossScale != nullptr},
-              arguments);
+  if (loss) arguments.push_back(Argument::input(std::vector<float>{*loss}));
+  Status status = runCall(plan::GradientNormCall{ranks, int64_t(partials.size()) / ranks, maximum != nullptr,
+                                                 lossScale != nullptr, loss != nullptr},
+                          arguments);
   EXPECT_TRUE(status.ok()) << status.message();
   std::vector<float> scalars = arguments[2].values<float>();
   return {arguments[1].values<double>()[0], scalars[0], scalars[1]};
@@ -264,6 +265,21 @@ TEST(GradientNorm, IsOfTheUnscaledGradient) {
   EXPECT_EQ(gradientNorm({1600, 0}, 1, &one, &eight).scale, float(1 / (40.0 / 8 + 1e-6) / 8));
   EXPECT_EQ(gradientNorm({4, 5, 7, 9}, 4, &ten, &eight).scale, 1.0f / 8);
   EXPECT_EQ(gradientNorm({4, INFINITY}, 1, &one, &eight).finite, 0);
+}
+
+// A step is bad if its loss or its gradients are not finite. What gradients are multiplied by is that of the norm.
+TEST(GradientNorm, JudgesTheLossToo) {
+  const float one = 1, eight = 8;
+  const std::pair<float, float> losses[] = {{2.5f, 1},     {0, 1},         {FLT_MAX, 1}, {-FLT_MAX, 1}, {1e-45f, 1},
+                                            {INFINITY, 0}, {-INFINITY, 0}, {NAN, 0},     {-NAN, 0}};
+  for (auto [loss, finite] : losses)
+    for (const float* scale : {static_cast<const float*>(nullptr), &eight}) {
+      const Norm norm = gradientNorm({4, 5, 7, 9}, 2, &one, scale, &loss);
+      EXPECT_EQ(norm.finite, finite) << loss;
+      EXPECT_EQ(norm.norm, scale ? 5.0 / 8 : 5) << loss;
+      EXPECT_EQ(norm.scale, gradientNorm({4, 5, 7, 9}, 2, &one, scale).scale) << loss;
+      EXPECT_EQ(gradientNorm({4, NAN}, 1, &one, scale, &loss).finite, 0) << loss;
+    }
 }
 
 TEST(Zero, FillsItsOperand) {

@@ -142,7 +142,7 @@ template <typename O>
 options::Option onNanRow() {
   return options::Rows<O>::template choice<&O::onNan>(
              "--on-nan", protoWords<plan::Training::OnNan>(),
-             "At a gradient that is not finite: end the run, or leave out the update.")
+             "At a loss or gradients that are not finite: end the run, or leave out the update.")
       .decidesBits();
 }
 template <typename O>

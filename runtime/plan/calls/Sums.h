@@ -89,7 +89,7 @@ struct Schema<SquareSumCall> {
 
 struct GradientNormCall {
   int64_t ranks = 0, buckets = 0;
-  bool clip = false, scaled = false;
+  bool clip = false, scaled = false, judged = false;
 };
 
 template <>
@@ -99,12 +99,13 @@ struct Schema<GradientNormCall> {
   static constexpr std::string_view kText =
       "The root of the sum over buckets, then ranks, divided by the loss scale. scalars[0] is what gradients are "
       "multiplied by: the scale that clips, 1 without clip, divided by the loss scale; scalars[1] is 1 if the norm is "
-      "finite, else 0.";
+      "finite and so is the loss, where it is judged, else 0.";
   static constexpr auto kFields = std::tuple{
       required("ranks", &Call::ranks, kSizes, "rows of partials"),
       required("buckets", &Call::buckets, kSizes, "columns of partials"),
       flag("clip", &Call::clip, "gradients are scaled so that their norm is at most max_norm"),
       flag("scaled", &Call::scaled, "the loss was multiplied by loss_scale"),
+      flag("judged", &Call::judged, "a loss that is not finite makes scalars[1] 0, too"),
   };
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
       {"partials", READ, Width::kF64,
@@ -118,6 +119,8 @@ struct Schema<GradientNormCall> {
        [](const Call& c) { return c.clip; }},
       {"loss_scale", READ, Width::kF32, [](const Call&) { return int64_t{1}; }, "[1]",
        [](const Call& c) { return c.scaled; }},
+      {"loss", READ, Width::kF32, [](const Call&) { return int64_t{1}; }, "[1]",
+       [](const Call& c) { return c.judged; }},
   });
 };
 

@@ -136,7 +136,8 @@ class GradientNorm : public LibraryFunction {
       : ranks_(call.ranks),
         buckets_(call.buckets),
         maxNorm_(plan::operandIndex<"max_norm">(call)),
-        lossScale_(plan::operandIndex<"loss_scale">(call)) {}
+        lossScale_(plan::operandIndex<"loss_scale">(call)),
+        loss_(plan::operandIndex<"loss">(call)) {}
 
   Status run(const Invocation& invocation) const override {
     const double* partials = invocation.operand<double>(plan::kOperand<Call, "partials">);
@@ -157,13 +158,14 @@ class GradientNorm : public LibraryFunction {
       if (scale > 1) scale = 1;
     }
     scalars[0] = static_cast<float>(scale / lossScale);
-    scalars[1] = std::isfinite(norm) ? 1.0f : 0.0f;
+    const float* loss = invocation.operand<float>(loss_);
+    scalars[1] = std::isfinite(norm) && (!loss || std::isfinite(*loss)) ? 1.0f : 0.0f;
     return Status();
   }
 
  private:
   int64_t ranks_, buckets_;
-  int maxNorm_, lossScale_;  // operands, if gradients are clipped and the loss is scaled
+  int maxNorm_, lossScale_, loss_;  // operands, if gradients are clipped, the loss is scaled, and it is judged
 };
 
 class Zero : public LibraryFunction {

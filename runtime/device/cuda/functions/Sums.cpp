@@ -56,6 +56,7 @@ MadeFunction makeFunction(const plan::GradientNormCall& call, const CallSite&) {
                                  call.ranks, call.buckets,
                                  invocation.operand<float>(plan::operandIndex<"max_norm">(call)),
                                  invocation.operand<float>(plan::operandIndex<"loss_scale">(call)),
+                                 invocation.operand<float>(plan::operandIndex<"loss">(call)),
                                  invocation.operand<double>(plan::kOperand<Call, "norm">),
                                  invocation.operand<float>(plan::kOperand<Call, "scalars">)));
   });

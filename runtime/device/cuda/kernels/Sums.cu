@@ -82,7 +82,7 @@ __global__ void totalKernel(const double* blockSums, int64_t blocks, double* des
 }
 
 __global__ void normKernel(const double* partials, int64_t ranks, int64_t buckets, const float* maximum,
-                           const float* lossScale, double* norm, float* scalars) {
+                           const float* lossScale, const float* loss, double* norm, float* scalars) {
   double total = 0;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     double sum = 0;
@@ -99,7 +99,7 @@ __global__ void normKernel(const double* partials, int64_t ranks, int64_t bucket
   }
   *norm = root;
   scalars[0] = static_cast<float>(scale / scaled);
-  scalars[1] = root <= DBL_MAX ? 1.0f : 0.0f;
+  scalars[1] = root <= DBL_MAX && (!loss || (*loss >= -FLT_MAX && *loss <= FLT_MAX)) ? 1.0f : 0.0f;
 }
 
 }  // namespace
@@ -137,8 +137,10 @@ cudaError_t squareSum(cudaStream_t stream, const void* source, FloatType type, i
 }
 
 cudaError_t gradientNorm(cudaStream_t stream, const double* partials, int64_t ranks, int64_t buckets,
-                         const float* maximum, const float* lossScale, double* norm, float* scalars) {
-  return launch(normKernel, {dim3(1), dim3(1)}, stream, partials, ranks, buckets, maximum, lossScale, norm, scalars);
+                         const float* maximum, const float* lossScale, const float* loss, double* norm,
+                         float* scalars) {
+  return launch(normKernel, {dim3(1), dim3(1)}, stream, partials, ranks, buckets, maximum, lossScale, loss, norm,
+                scalars);
 }
 
 }  // namespace sheaf::cuda

@@ -25,8 +25,8 @@ cudaError_t cumSum(cudaStream_t stream, const T* source, T* destination, const C
 cudaError_t squareSum(cudaStream_t stream, const void* source, FloatType type, int64_t count, double* blockSums,
                       double* destination);
 
-// `maximum` is null if nothing is clipped, `lossScale` if the loss is not scaled.
+// `maximum` is null if nothing is clipped, `lossScale` if the loss is not scaled, `loss` if it is not judged.
 cudaError_t gradientNorm(cudaStream_t stream, const double* partials, int64_t ranks, int64_t buckets,
-                         const float* maximum, const float* lossScale, double* norm, float* scalars);
+                         const float* maximum, const float* lossScale, const float* loss, double* norm, float* scalars);
 
 }  // namespace sheaf::cuda
