@@ -384,6 +384,9 @@ OwningOpRef<ModuleOp> Importer::run() {
   if (emit.unfoldedOps()) (*module)->setAttr(train::kUnfoldedAttr, builder.getI64IntegerAttr(emit.unfoldedOps()));
   (*module)->setAttr("train.batch", builder.getI64IntegerAttr(batch));
   (*module)->setAttr("train.model", builder.getStringAttr(model.path()));
+  SmallVector<StringRef> names;
+  for (const onnx::ValueInfoProto* input : dataInputs) names.push_back(input->name());
+  (*module)->setAttr(train::kModelInputsAttr, builder.getStrArrayAttr(names));
   SmallVector<StringRef> texts(decisions.begin(), decisions.end());
   (*module)->setAttr("train.decisions", builder.getStrArrayAttr(texts));
   return std::move(module);

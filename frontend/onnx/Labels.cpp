@@ -17,9 +17,26 @@ unsigned widthOf(Value v) {
   return getElementTypeOrSelf(v.getType()).getIntOrFloatBitWidth();
 }
 
-// The input that labels come from. `all`: each of its elements is one, unchanged.
-BlockArgument inputOf(Value v, bool& all) {
+// By how many places an op moves the last dimension of a matrix of tokens that it takes from `from`.
+int64_t shiftOf(Operation* op, Value from) {
+  if (cast<RankedTensorType>(from.getType()).getRank() != 2) return 0;
+  if (auto slice = dyn_cast<train::SliceOp>(op)) return slice.getSteps()[1] == 1 ? slice.getStarts()[1] : 0;
+  if (auto pad = dyn_cast<train::PadOp>(op)) return -pad.getLow()[1];
+  auto concat = dyn_cast<train::ConcatOp>(op);
+  if (!concat || concat.getAxis() != 1) return 0;
+  int64_t before = 0;
+  for (Value operand : concat.getOperands()) {
+    if (operand == from) break;
+    before += cast<RankedTensorType>(operand.getType()).getDimSize(1);
+  }
+  return -before;
+}
+
+// The input that labels come from. `all`: each of its elements is one, unchanged. `shift`: how many tokens further each
+// label stands in its row of the input.
+BlockArgument inputOf(Value v, bool& all, int64_t& shift) {
   all = true;
+  shift = 0;
   while (v) {
     if (auto argument = dyn_cast<BlockArgument>(v)) return argument;
     Operation* op = v.getDefiningOp();
@@ -33,6 +50,7 @@ BlockArgument inputOf(Value v, bool& all) {
       if (next) return {};
       next = operand;
     }
+    if (next) shift += shiftOf(op, next);
     v = next;
   }
   return {};
@@ -50,16 +68,29 @@ bool isOfTokens(BlockArgument argument) {
 
 void stateLabels(const Tensor& labels, int64_t classes, std::optional<int64_t> ignored) {
   bool all = false;
-  BlockArgument argument = labels && labels.value() ? inputOf(labels.value(), all) : BlockArgument();
+  int64_t shift = 0;
+  BlockArgument argument = labels && labels.value() ? inputOf(labels.value(), all, shift) : BlockArgument();
   func::FuncOp function = argument ? functionOf(argument) : func::FuncOp();
   if (!function) return;
   Builder builder(function.getContext());
   const unsigned index = argument.getArgNumber();
   if (isOfTokens(argument)) function.setArgAttr(index, "train.tokens", builder.getUnitAttr());
+  if (isOfTokens(argument) && shift > 0) function.setArgAttr(index, "train.shifted", builder.getUnitAttr());
   // Of two losses of the same labels the first one says.
   if (!all || classes < 1 || function.getArgAttr(index, "train.classes")) return;
   function.setArgAttr(index, "train.classes", builder.getI64IntegerAttr(classes));
   if (ignored) function.setArgAttr(index, "train.ignored_label", builder.getI64IntegerAttr(*ignored));
+}
+
+void stateIds(const Tensor& ids, int64_t rows) {
+  bool all = false;
+  int64_t shift = 0;
+  BlockArgument argument = ids && ids.value() ? inputOf(ids.value(), all, shift) : BlockArgument();
+  func::FuncOp function = argument && all && rows > 0 ? functionOf(argument) : func::FuncOp();
+  if (!function || function.getArgAttr(argument.getArgNumber(), "train.classes")) return;
+  Builder builder(function.getContext());
+  function.setArgAttr(argument.getArgNumber(), "train.classes", builder.getI64IntegerAttr(rows));
+  function.setArgAttr(argument.getArgNumber(), "train.ids", builder.getUnitAttr());
 }
 
 void statePerplexity(const Tensor& loss) {
@@ -80,7 +111,8 @@ void statePerplexity(const Tensor& loss) {
   }
   if (!entropy) return;
   bool all = false;
-  BlockArgument argument = inputOf(entropy.getLabels(), all);
+  int64_t shift = 0;
+  BlockArgument argument = inputOf(entropy.getLabels(), all, shift);
   if (func::FuncOp function = argument && isOfTokens(argument) ? functionOf(argument) : func::FuncOp())
     function.setArgAttr(argument.getArgNumber(), "train.perplexity", Builder(function.getContext()).getUnitAttr());
 }

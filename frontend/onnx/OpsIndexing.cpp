@@ -1,5 +1,6 @@
 // Operators that select elements by index.
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/Labels.h"
 
 using namespace mlir;
 
@@ -34,6 +35,7 @@ LogicalResult gather(Node& n) {
     llvm::append_range(shape, data.shape().drop_front(axis + 1));
     return n.set(0, n.emit.reshape(data, shape));
   }
+  if (axis == 0 && n.importer.parameterOf(data)) stateIds(indices, data.dim(0));
   return n.set(0, n.emit.gather(data, indices, axis));
 }
 

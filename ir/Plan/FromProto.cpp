@@ -105,6 +105,7 @@ void Reader::header(ProgramOp program) {
     program->setAttr("turns", builder.getDenseI64ArrayAttr(turns));
   }
   program->setAttr("decisions", strings(plan.decisions()));
+  if (plan.unneeded_inputs_size() > 0) program->setAttr("unneeded_inputs", strings(plan.unneeded_inputs()));
   if (plan.options_size() > 0) program->setAttr("options", strings(plan.options()));
   program->setAttr("by_kind", kinds(plan.memory().by_kind()));
   SmallVector<NamedAttribute> spaces;
@@ -175,7 +176,7 @@ void Reader::declarations() {
     InputOp::create(builder, loc, i.name(), i.type(), list(i.shape()), i.whole(), i.row_mask(),
                     i.classes() ? builder.getI64IntegerAttr(i.classes()) : IntegerAttr(),
                     i.has_ignored_label() ? builder.getI64IntegerAttr(i.ignored_label()) : IntegerAttr(), i.tokens(),
-                    i.perplexity());
+                    i.perplexity(), i.ids(), i.shifted());
   for (const plan::Output& o : plan.outputs())
     OutputOp::create(builder, loc, o.name(), o.type(), list(o.shape()), int64_t(o.axis()), int64_t(o.blocks()));
   for (const plan::StepScalar& s : plan.scalars())

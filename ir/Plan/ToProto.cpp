@@ -134,6 +134,8 @@ LogicalResult Writer::declaration(Operation* op) {
         if (i.getIgnored()) out->set_ignored_label(int64_t(*i.getIgnored()));
         out->set_tokens(i.getTokens());
         out->set_perplexity(i.getPerplexity());
+        out->set_ids(i.getIds());
+        out->set_shifted(i.getShifted());
         return success();
       })
       .Case([&](OutputOp o) {
@@ -423,6 +425,8 @@ LogicalResult Writer::header(ProgramOp program) {
     for (auto decision : decisions.getAsRange<StringAttr>()) plan.add_decisions(decision.getValue().str());
   if (auto options = program->getAttrOfType<ArrayAttr>("options"))
     for (auto option : options.getAsRange<StringAttr>()) plan.add_options(option.getValue().str());
+  if (auto inputs = program->getAttrOfType<ArrayAttr>("unneeded_inputs"))
+    for (auto input : inputs.getAsRange<StringAttr>()) plan.add_unneeded_inputs(input.getValue().str());
   plan.mutable_memory()->set_peak_bytes(integer("peak_bytes"));
   plan.mutable_memory()->set_library_bytes(integer("library_bytes"));
   if (auto kinds = program->getAttrOfType<DictionaryAttr>("by_kind"))

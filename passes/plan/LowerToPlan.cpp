@@ -43,6 +43,7 @@ struct StepLowering : Lowering {
   void constant(train::ConstantOp op);
   LogicalResult lower(func::FuncOp function);
   void output(train::OutputOp op);
+  void declareUnneededInputs();
 };
 
 void StepLowering::createProgram() {
@@ -202,8 +203,17 @@ int64_t StepLowering::input(func::FuncOp function, unsigned argument) {
                     has("train.whole"), has("train.row_mask"),
                     function.getArgAttrOfType<IntegerAttr>(argument, "train.classes"),
                     function.getArgAttrOfType<IntegerAttr>(argument, "train.ignored_label"), has("train.tokens"),
-                    has("train.perplexity"));
+                    has("train.perplexity"), has("train.ids"), has("train.shifted"));
   return entry->second;
+}
+
+// Those of the model that no section reads.
+void StepLowering::declareUnneededInputs() {
+  SmallVector<Attribute> names;
+  if (auto all = module->getAttrOfType<ArrayAttr>(train::kModelInputsAttr))
+    for (auto name : all.getAsRange<StringAttr>())
+      if (!inputs.contains(name.getValue())) names.push_back(name);
+  if (!names.empty()) program->setAttr("unneeded_inputs", head.getArrayAttr(names));
 }
 
 void StepLowering::declareInputs(func::FuncOp function) {
@@ -312,6 +322,7 @@ LogicalResult StepLowering::run() {
     section.setInsertionPointToEnd(&evaluation.getBody().front());
     if (failed(lower(zero::evaluationOf(module)))) return failure();
   }
+  declareUnneededInputs();
   if (sharding.hasNodes) {
     SmallVector<Attribute> axes;
     for (auto [axis, kind] : communicators) axes.push_back(head.getStringAttr(plan::word(axis)));
@@ -375,6 +386,7 @@ void LowerToPlan::runOnOperation() {
   if (failed(lowering.run())) return signalPassFailure();
   for (Operation& op : llvm::make_early_inc_range(*module.getBody()))
     if (!isa<ProgramOp>(op)) op.erase();
+  module->removeAttr(train::kModelInputsAttr);
   for (StringRef name : {"train.model", "train.training", "train.groups", "train.decisions", "train.floor",
                          "train.origin", "train.evaluation_origin", "train.ranks", "train.batch", "train.micro_batches",
                          "zero.stage", "zero.dealing", "zero.ranks_per_node", "zero.network_stage"})

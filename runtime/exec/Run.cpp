@@ -241,6 +241,7 @@ class Run {
     if (!notes.members().empty()) log_.event("device", std::move(notes));
     progress_.emplace(*in_.plan, in_.position.step, in_.steps, job_.first() && !options_.quiet);
     for (const std::string& warning : in_.warnings) warn(warning);
+    for (const std::string& note : in_.notes) progress_->note(note);
     return {};
   }
 

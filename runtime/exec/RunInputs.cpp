@@ -129,6 +129,7 @@ class Reader {
                                {.firstSample = in_.position.samples,
                                 .ends = {.failed = &control_.aborting, .interrupted = &control_.interrupted}});
       if (!data.ok()) return data.status();
+      in_.notes.insert(in_.notes.end(), data->notes().begin(), data->notes().end());
       in_.data = std::move(*data);
       if (in_.data->isPiped() && job_.processes() > 1)
         return Status::error(
@@ -139,6 +140,7 @@ class Reader {
       Expected<io::DataSource> data =
           io::DataSource::open(*in_.plan, options_.evaluationData, std::nullopt, io::DataReader::kEvaluation);
       if (!data.ok()) return data.status();
+      in_.notes.insert(in_.notes.end(), data->notes().begin(), data->notes().end());
       in_.evaluationData = std::move(*data);
       SHEAF_RETURN_IF_ERROR(checkEvaluable(*in_.plan, in_.evaluationData->rows()));
     }

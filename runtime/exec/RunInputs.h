@@ -36,7 +36,7 @@ struct RunInputs {
   std::string lastSaved;  // the newest saved state, if there is one
   std::string tracePath;  // of this process
   uint64_t sendRate = 0;  // see networkRate()
-  std::vector<std::string> warnings;
+  std::vector<std::string> warnings, notes;
 };
 
 // Processes of a job call it together.

@@ -110,6 +110,12 @@ Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::
   return std::pair(piece, array->type);
 }
 
+bool DataSource::isUnneeded(const plan::Plan& plan, const std::string& name) const {
+  for (int i = 0; i < plan.inputs_size(); ++i)
+    if (plan.inputs(i).name() == name) return !inputs_[static_cast<size_t>(i)].wanted && !plan.inputs(i).row_mask();
+  return std::find(plan.unneeded_inputs().begin(), plan.unneeded_inputs().end(), name) != plan.unneeded_inputs().end();
+}
+
 Expected<size_t> DataSource::unfilled(const plan::Plan& plan, const std::string& name) const {
   int index = 0;
   while (index < plan.inputs_size() && plan.inputs(index).name() != name) ++index;
@@ -135,6 +141,8 @@ Status DataSource::addPipe(const plan::Plan& plan, const DataArgument& argument,
   if (!argument.type.empty()) return wrong("a pipe carries .npy arrays, not raw tokens");
   std::vector<PipeRows::Column> columns;
   for (const std::string& name : argument.inputs) {
+    if (isUnneeded(plan, name))
+      return wrong(cat("the input '", name, "' is not needed: leave it out of the pipe and of ", option()));
     Expected<size_t> index = unfilled(plan, name);
     if (!index.ok()) return index.status();
     const plan::Input& input = plan.inputs(static_cast<int>(*index));
@@ -149,6 +157,7 @@ Status DataSource::addPipe(const plan::Plan& plan, const DataArgument& argument,
     rows.rowsPerPiece = static_cast<uint64_t>(input.shape(0));
     rows.classes = input.classes();
     if (input.has_ignored_label()) rows.ignored = input.ignored_label();
+    rows.ids = input.ids();
     PipeRows::Column& column =
         columns.emplace_back(PipeRows::Column{name, std::vector<int64_t>(row.begin(), row.end()), rows.target, 0});
     for (const plan::Instruction* instruction : plan::stepInstructions(plan))
@@ -180,6 +189,7 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
   rows.target = dataTypeOf(input.type());
   rows.classes = input.classes();
   if (input.has_ignored_label()) rows.ignored = input.ignored_label();
+  rows.ids = input.ids();
   for (size_t number = firstFile; number < files_.size(); ++number) {
     const MappedFile& file = files_[number];
     Expected<std::pair<Piece, DataType>> found = rowsIn(input, argument, shifted, file);
@@ -239,8 +249,17 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
       continue;
     }
     bool raw = !argument.type.empty() || looksLikeTokens(argument.file);
+    auto shifts = [&](const std::string& name) {
+      return std::any_of(plan.inputs().begin(), plan.inputs().end(),
+                         [&](const plan::Input& input) { return input.name() == name && input.shifted(); });
+    };
+    if (raw && argument.inputs.size() == 2 && shifts(argument.inputs[1]))
+      return Status::error(cat(option, ": the model shifts '", argument.inputs[1], "' by itself, and ",
+                               argument.inputs[0], ",", argument.inputs[1], "=TOKENS would shift them once more: give ",
+                               "both the same tokens, ", option, " ", argument.inputs[0], "=", argument.file, " ",
+                               option, " ", argument.inputs[1], "=", argument.file));
     for (size_t j = 0; raw && j < i; ++j)
-      if (arguments[j].file == argument.file)
+      if (arguments[j].file == argument.file && !shifts(argument.inputs[0]) && !shifts(arguments[j].inputs[0]))
         return Status::error(cat(option, ": ", argument.file,
                                  " is given for two inputs, which would not be shifted; write ", option, " ",
                                  arguments[j].inputs[0], ",", argument.inputs[0], "=", argument.file));
@@ -252,8 +271,15 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
       if (!file.ok()) return Status::error(cat(option, ": ", file.status().message()));
       source.files_.push_back(std::move(*file));
     }
-    for (size_t j = 0; j < argument.inputs.size(); ++j)
-      SHEAF_RETURN_IF_ERROR(source.addInput(plan, argument.inputs[j], argument, j == 1, firstFile));
+    for (size_t j = 0; j < argument.inputs.size(); ++j) {
+      const std::string& name = argument.inputs[j];
+      if (source.isUnneeded(plan, name))
+        source.notes_.push_back(cat(option, ": ",
+                                    source.reader_ == DataReader::kTraining ? "the loss" : "the evaluation",
+                                    " does not need the input '", name, "'; its data are not read"));
+      else
+        SHEAF_RETURN_IF_ERROR(source.addInput(plan, name, argument, j == 1, firstFile));
+    }
   }
   for (size_t i = 0; i < source.inputs_.size(); ++i)
     if (source.inputs_[i].wanted && !source.inputs_[i].isFilled())
@@ -293,7 +319,7 @@ Status DataSource::take(const InputRows& rows, DataType type, const std::byte* f
   if (rows.classes == 0) return {};
   const auto label = labelOutOfRange(rows.target, to, rows.rowElements, rows.classes, rows.ignored);
   if (!label) return {};
-  return Status::error(cat("label ", *label, " is not in [0, ", rows.classes, ")",
+  return Status::error(cat(rows.ids ? "id " : "label ", *label, " is not in [0, ", rows.classes, ")",
                            rows.ignored ? cat(" and is not ignore_index (", *rows.ignored, ")") : ""));
 }
 

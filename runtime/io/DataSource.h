@@ -59,6 +59,8 @@ class DataSource {
 
   uint64_t rows() const { return rows_; }  // 0: they come through a pipe
   bool isPiped() const { return pipe_ != nullptr; }
+  // Names inputs that are given although the reader does not need them. They are not read.
+  const std::vector<std::string>& notes() const { return notes_; }
   // All that it reads.
   const std::vector<MappedFile>& files() const { return files_; }
   // Each input's data in words and by its file's size and hash: the same for processes that read the same.
@@ -87,6 +89,7 @@ class DataSource {
     bool whole = false;   // the same for all rows
     int64_t classes = 0;  // of labels; 0: any numbers
     std::optional<int64_t> ignored;
+    bool ids = false;              // of rows of a table, of which there are `classes`
     std::optional<size_t> column;  // of the pipe, which has these rows
 
     bool isFilled() const { return !pieces.empty() || column; }
@@ -98,6 +101,8 @@ class DataSource {
   // is one row.
   Expected<std::pair<Piece, DataType>> rowsIn(const plan::Input& input, const DataArgument& argument, bool shifted,
                                               const MappedFile& file) const;
+  // True if the model has the input, and the reader does not need it.
+  bool isUnneeded(const plan::Plan& plan, const std::string& name) const;
   // The input of a name, which the reader must have and which has no data yet.
   Expected<size_t> unfilled(const plan::Plan& plan, const std::string& name) const;
   Status addPipe(const plan::Plan& plan, const DataArgument& argument, const PipeOptions& options);
@@ -109,7 +114,7 @@ class DataSource {
 
   std::vector<MappedFile> files_;
   std::vector<InputRows> inputs_;
-  std::vector<std::string> names_;
+  std::vector<std::string> names_, notes_;
   std::unique_ptr<PipeRows> pipe_;
   uint64_t firstSample_ = 0;  // that the pipe has
   uint64_t rows_ = 0;

@@ -19,6 +19,8 @@ plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, 
   plan.parameter "t" bf16 [8] bucket 0 at 8 permutation [] source [] aliases ["a.t", "b.t"]
   // CHECK: plan.input "ids" i64 [2, 8]
   plan.input "ids" i64 [2, 8]
+  // CHECK: plan.input "rows" i64 [2, 8] classes 7 tokens ids shifted
+  plan.input "rows" i64 [2, 8] classes 7 tokens ids shifted
   // EXACT: plan.scalar one_minus_lr_times 1.000000e-02
   // CHECK: plan.scalar one_minus_lr_times 1.000000e-02
   plan.scalar one_minus_lr_times 0.01
