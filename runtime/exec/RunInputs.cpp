@@ -106,13 +106,20 @@ class Reader {
       Expected<io::Checkpoint> checkpoint = io::Checkpoint::openNewest(
           options_.resume, [&](const std::string& text) { in_.warnings.push_back(text); }, shared);
       if (!checkpoint.ok()) return Status::error(cat("--resume: ", checkpoint.status().message()));
-      Expected<std::vector<std::string>> initial = checkState(*in_.plan, *checkpoint);
-      if (!initial.ok()) return initial.status();
-      if (!initial->empty())
-        in_.warnings.push_back(cat("the state has no ", listText(*initial, 5), ", which ",
-                                   initial->size() == 1 ? "is frozen and keeps its initial value"
-                                                        : "are frozen and keep their initial values"));
-      in_.initialValues = !initial->empty();
+      Expected<StateFit> fit = checkState(*in_.plan, *checkpoint);
+      if (!fit.ok()) return fit.status();
+      if (!fit->initial.empty())
+        in_.warnings.push_back(cat("the state has no ", listText(fit->initial, 5), ", which ",
+                                   fit->initial.size() == 1 ? "is frozen and keeps its initial value"
+                                                            : "are frozen and keep their initial values"));
+      if (!fit->fresh.empty())
+        in_.warnings.push_back(cat("trained now, and frozen in the state: ", listText(fit->fresh, 5),
+                                   "; optimizer state begins at zero there, and its bias correction goes on from the "
+                                   "state's number of updates"));
+      if (!fit->settled.empty())
+        in_.warnings.push_back(cat("frozen now, and trained in the state: ", listText(fit->settled, 5),
+                                   "; optimizer state is left out there"));
+      in_.initialValues = !fit->initial.empty();
       const io::Manifest& manifest = checkpoint->manifest();
       in_.position = {manifest.step, manifest.updates, static_cast<uint64_t>(manifest.samples), manifest.shuffleSeed,
                       manifest.lossScale};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <optional>
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/LossScale.h"
@@ -18,6 +20,12 @@ constexpr uint64_t kChunkElements = 1 << 20;
 // other's state.
 plan::ElementType savedType(const plan::Bucket& bucket) {
   return bucket.master() ? plan::F32 : bucket.type();
+}
+
+std::optional<plan::ElementType> elementTypeOf(io::DataType type) {
+  for (plan::ElementType known : {plan::F32, plan::BF16, plan::F16, plan::F64})
+    if (io::dataTypeOf(known) == type) return known;
+  return std::nullopt;
 }
 
 std::string kindOf(const plan::Bucket& bucket, int slot) {
@@ -145,27 +153,32 @@ Status saveState(const StateAccess& state, const std::string& folder, const RunP
   return state.processes()->barrier(cat("the saved state of step ", position.step));
 }
 
-Expected<std::vector<std::string>> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint) {
+Expected<StateFit> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint) {
   std::map<std::string, const io::SavedParameter*> saved;
   for (const io::SavedParameter& parameter : checkpoint.manifest().parameters) saved[parameter.name] = &parameter;
   auto wrong = [&](const std::string& why) {
     return Status::error(cat("--resume: the state in ", checkpoint.folder(), " is not this plan's: ", why));
   };
-  std::vector<std::string> initial;
+  StateFit fit;
   for (const plan::Parameter& parameter : plan.parameters()) {
     auto found = saved.find(parameter.name());
     io::SavedParameter mine = describe(plan, parameter);
     if (found == saved.end() && mine.frozen) {
-      initial.push_back(mine.name);
+      fit.initial.push_back(mine.name);
       continue;
     }
     if (found == saved.end()) return wrong(cat("it has no parameter '", parameter.name(), "'"));
     io::SavedParameter theirs = *found->second;
     std::sort(theirs.states.begin(), theirs.states.end());
-    if (theirs.shape != mine.shape || theirs.permutation != mine.permutation || theirs.type != mine.type)
+    // Trained in f32, frozen perhaps in a narrower type.
+    const bool sameType =
+        theirs.type == mine.type || (theirs.frozen != mine.frozen && io::convertible(theirs.type, mine.type));
+    if (theirs.shape != mine.shape || theirs.permutation != mine.permutation || !sameType)
       return wrong(cat("parameter '", mine.name, "' has shape ", shapeText(theirs.shape), " there and ",
                        shapeText(mine.shape), " here, or another layout or type"));
-    if (theirs.states != mine.states)
+    if (theirs.frozen != mine.frozen)
+      (mine.frozen ? fit.settled : fit.fresh).push_back(mine.name);
+    else if (theirs.states != mine.states)
       return wrong(cat("parameter '", mine.name, "' has optimizer state (", listText(theirs.states), ") there, of '",
                        checkpoint.manifest().optimizer, "', and (", listText(mine.states), ") here, of '",
                        plan.training().optimizer(), "'"));
@@ -173,7 +186,7 @@ Expected<std::vector<std::string>> checkState(const plan::Plan& plan, const io::
   }
   for (const auto& [name, theirs] : saved)
     if (!theirs->frozen) return wrong(cat("the plan has no parameter '", name, "'"));
-  return initial;
+  return fit;
 }
 
 Status readLossScale(const StateAccess& state, RunPosition& position) {
@@ -210,13 +223,19 @@ Status writeLossScale(const StateAccess& state, RunPosition& position) {
 
 Status loadState(const StateAccess& state, const io::Checkpoint& checkpoint) {
   const plan::Plan& plan = state.plan();
+  std::map<std::string, const io::SavedParameter*> saved;
+  for (const io::SavedParameter& parameter : checkpoint.manifest().parameters) saved[parameter.name] = &parameter;
   for (const plan::Parameter& parameter : plan.parameters()) {
     int bucket = static_cast<int>(parameter.bucket());
     const plan::Bucket& info = plan.buckets(bucket);
+    const auto known = saved.find(parameter.name());
+    if (known == saved.end()) continue;
+    const std::optional<plan::ElementType> type = elementTypeOf(known->second->type);
+    if (!type) return Status::error(cat("--resume: parameter '", parameter.name(), "' has a type that no plan has"));
     auto load = [&](int slot) -> Status {
       for (const io::Checkpoint::Piece& piece : checkpoint.pieces(kindOf(info, slot), parameter.name())) {
         uint64_t begin = parameter.offset() + piece.begin;
-        SHEAF_RETURN_IF_ERROR(slot == exactSlot(info) ? state.writeValues(bucket, begin, savedType(info), piece.data)
+        SHEAF_RETURN_IF_ERROR(slot == exactSlot(info) ? state.writeValues(bucket, begin, *type, piece.data)
                                                       : state.write(bucket, slot, begin, piece.data));
         checkpoint.release(piece);
       }

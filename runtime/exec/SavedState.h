@@ -34,10 +34,15 @@ std::string rankFile(int64_t rank);
 // Its tensors are in savedParts()' order.
 Expected<io::SafetensorsWriter> createRankFile(const std::string& path, const plan::Plan& plan, int64_t rank);
 
-// An error unless the state has exactly the plan's parameters and optimizer states, in the plan's layout. But what is
-// frozen may be in one of them alone, as what only an evaluation reads: returns the plan's that the state lacks, which
-// keep their initial values.
-Expected<std::vector<std::string>> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint);
+// Names the parameters of a plan that differ from the state's, by what they begin with.
+struct StateFit {
+  std::vector<std::string> initial;  // frozen, and not in the state: their initial values
+  std::vector<std::string> fresh;    // trained, and frozen in the state: optimizer states of zero
+  std::vector<std::string> settled;  // frozen, and trained in the state: their optimizer states are left out
+};
+// An error unless the state has exactly the plan's parameters and, of those that both train, optimizer states, in the
+// plan's layout. But what is frozen may be in one of them alone, as what only an evaluation reads.
+Expected<StateFit> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint);
 // Reads and writes the state of the loss scale, if the plan has one: the position's scale and number of updates. What a
 // position lacks, or a plan fixes, is as at the start of a run. All ranks hold the same.
 Status readLossScale(const StateAccess& state, RunPosition& position);

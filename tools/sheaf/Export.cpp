@@ -43,10 +43,10 @@ class TrainedWeights {
           io::Checkpoint::openNewest(o.state, [](const std::string& text) { print(cat("warning: ", text, "\n")); });
       if (!state.ok()) return state.status();
       result.state_ = std::move(*state);
-      Expected<std::vector<std::string>> missing = exec::checkState(*result.plan_, *result.state_);
-      if (!missing.ok()) return missing.status();
-      if (!missing->empty())
-        return Status::error(cat("--state: the state has no parameter ", listText(*missing, 5),
+      Expected<exec::StateFit> fit = exec::checkState(*result.plan_, *result.state_);
+      if (!fit.ok()) return fit.status();
+      if (!fit->initial.empty())
+        return Status::error(cat("--state: the state has no parameter ", listText(fit->initial, 5),
                                  "; give the plan of the "
                                  "run that saved it"));
     }

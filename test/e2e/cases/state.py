@@ -13,6 +13,8 @@ def cases(session):
             title = f"state/{name}/ranks-{before[0]}-zero-{before[1]}-to-ranks-{after[0]}-zero-{after[1]}"
             yield Case(title, lambda c=CONFIGS[name], b=before, a=after: resharded(session, c, b, a))
     yield Case("state/weights-replace", lambda: weights_replace(session))
+    for precision in ("f32", "bf16"):
+        yield Case(f"state/frozen/{precision}", lambda p=precision: frozen(session, p))
     yield Case("state/damaged", lambda: damaged(session))
     yield Case("state/shuffle-goes-on", lambda: shuffle_goes_on(session))
 
@@ -48,6 +50,31 @@ def roll(session, name, rows):
     path = session.folder() / f"{name}.npy"
     path.write_bytes(content[:start] + content[start + rows * row:] + content[start:start + rows * row])
     return path
+
+
+def frozen(session, precision):
+    """Parameters are frozen, and trained again, between runs: values go by name, and of optimizer state what both runs have."""
+    config, folder = CONFIGS["mlp-adamw"], session.folder()
+    options = ("--precision", precision)
+    frozen = (*options, "--freeze", "^fc1")
+    first = train(session, config, 2, 3, steps=4, compile_options=options, run_options=("--save-state", folder / "a"))
+    plan = session.plan(config.model, 4, 1, 8, (*config.options, *frozen))
+    common = (*data_arguments(config), "--steps", 3)
+    done = session.succeed("sheaf-run", plan, *common, "--resume", folder / "a", "--save-state", folder / "b", "--save", folder / "b.safetensors")
+    expect("frozen now, and trained in the state: fc1.bias, fc1.weight" in done.err.replace("fc1.weight, fc1.bias", "fc1.bias, fc1.weight"), done.err)
+    if precision == "f32":
+        before, after = read_safetensors(first.weights), read_safetensors(folder / "b.safetensors")
+        for name in before:
+            expect((before[name].values == after[name].values) == name.startswith("fc1"), f"{name} is frozen and has changed, or the other way round")
+    # Trained again: as in a run whose moments of fc1 are zero.
+    again = session.plan(config.model, 2, 0, 8, (*config.options, *options))
+    done = session.succeed("sheaf-run", again, *common, "--resume", folder / "b", "--log", folder / "log", "--save", folder / "c.safetensors")
+    expect("trained now, and frozen in the state: fc1" in done.err and "optimizer state begins at zero" in done.err, done.err)
+    expect([s["step"] for s in read_log(folder / "log")[0]] == [7, 8, 9], "the run does not go on from step 7")
+    last, start = (read_safetensors(path) for path in (folder / "c.safetensors", first.weights))
+    expect(all(last[name].values != start[name].values for name in last), "not all parameters are trained again")
+    moved = max(abs(a - b) for a, b in zip(last["fc1.weight"].values, start["fc1.weight"].values))
+    expect(moved < 0.02, f"fc1.weight has moved by {moved} in three steps")  # rounding to bf16, and three steps of 1e-3
 
 
 def damaged(session):
