@@ -1,8 +1,11 @@
 """Rows from files, arrays and generators give the same bytes; and every error is an exception with the tool's text."""
 import os
 import pathlib
+import signal
 import sys
 import tempfile
+import threading
+import warnings
 
 import numpy as np
 
@@ -117,4 +120,48 @@ with sheaf.train(plan, files, 10**9) as endless_run:
 assert endless_run._process.poll() is not None, "leaving the block does not end the run"
 stopped = sheaf.train(plan, files, 10**9, callbacks=[lambda r: stopped.stop() if r.get("step") == 3 else None])
 assert "interrupted" in [r.get("event") for r in stopped.wait().records] and len(stopped.losses) < 10**6
+# An interrupt stops the runs, also one that comes while the user's own loop body runs, and whatever handler a notebook has set since.
+def interrupted_in_the_loop(run):
+    for record in run:
+        if record.get("step") == 3 and "event" not in record:
+            signal.raise_signal(signal.SIGINT)
+
+
+def interrupted_in_another_cell(run):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    run.wait()
+
+
+for interrupted in (interrupted_in_the_loop, interrupted_in_another_cell):
+    endless_run = sheaf.train(plan, files, 10**9)
+    try:
+        interrupted(endless_run)
+    except KeyboardInterrupt:
+        assert endless_run._process.wait(timeout=60) == 0, "the run goes on, or has not ended in order"
+    else:
+        raise AssertionError("no KeyboardInterrupt")
+    assert "interrupted" in [r.get("event") for r in endless_run.wait().records]
+
+
+# Warnings of the tools are Python's, of the line that called.
+def warned(action, *words):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        action()
+    texts = [str(w.message) for w in seen if issubclass(w.category, sheaf.ToolWarning)]
+    assert any(all(word in text for word in words) for text in texts), f"{words} is not in {texts}"
+    assert all(w.filename == __file__ for w in seen), [w.filename for w in seen]
+
+
+(folder / "tools" / "sheaf").write_text("""#!/bin/sh
+echo 'sheaf: note: not this one' >&2
+echo 'sheaf: warning: model.onnx: a trap' >&2
+""")
+os.environ["SHEAF_TOOLS"] = str(folder / "tools")
+warned(plan.verify, "model.onnx: a trap")
+warned(lambda: sheaf.compile(models / "mlp.onnx", batch=8, output=plan.path), "model.onnx: a trap")
+del os.environ["SHEAF_TOOLS"]
+saved = sheaf.train(plan, files, 2, save_state=folder / "state").wait()
+warned(lambda: sheaf.train(plan, files, 1, resume=folder / "state", weights=saved.weights).wait(), "--weights has no effect")
 print("as expected")

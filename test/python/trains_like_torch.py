@@ -59,6 +59,39 @@ names = [entry["name"] for entry in sheaf.compile(Same(), (labels, labels)).insp
 assert names == ["input_ids", "labels"], names
 
 
+class Deep(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+        self.body_too = torch.nn.Linear(8, 8)
+        self.head = torch.nn.Linear(8, 3)
+        self.unused = torch.nn.Linear(2, 2)
+
+    def forward(self, x, labels):
+        return torch.nn.functional.cross_entropy(self.head(self.body_too(self.body(x))), labels)
+
+
+# Parameters with requires_grad=False keep their values: a part of the module, one of a part's parameters, and one that is not used.
+wide, classes = torch.randn(32, 8), torch.arange(32) % 3
+for freeze in (["body", "unused"], ["head.bias"], ["body.0.weight", "body_too.bias", "head"], []):
+    deep = Deep()
+    for name in freeze:
+        part = deep.get_submodule(name.rsplit(".", 1)[0] if name.endswith((".weight", ".bias")) else name)
+        for parameter in [getattr(part, name.rsplit(".", 1)[1])] if name.endswith((".weight", ".bias")) else part.parameters():
+            parameter.requires_grad_(False)
+    before = {name: value.detach().clone() for name, value in deep.named_parameters()}
+    plan = sheaf.compile(deep, (wide[:8], classes[:8]), optimizer="sgd:lr=0.1")
+    sheaf.load_into(deep, sheaf.train(plan, {"x": wide, "labels": classes}, 5))
+    for name, value in deep.named_parameters():
+        kept = any(name == one or name.startswith(one + ".") for one in freeze) or name.startswith("unused")
+        assert torch.equal(value, before[name]) == kept, f"{freeze}: {name} has {'changed' if kept else 'not changed'}"
+    plan.fit("1GiB")
+
+# The example of the package's own help.
+example = "\n".join(line[4:] for line in sheaf.__doc__.splitlines() if line.startswith("    "))
+exec(example, {"sheaf": sheaf, "module": Deep(), "x": wide, "labels": classes, "print": lambda *_: None})
+
+
 class Broken(Same):
     def forward(self, input_ids, labels):
         raise ValueError("of the module")

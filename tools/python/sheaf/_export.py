@@ -60,8 +60,10 @@ def _apart(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def export(module: torch.nn.Module, inputs: Inputs, path: Union[str, os.PathLike[str]], *, train: bool = True,
-           output_names: Sequence[str] | None = None) -> pathlib.Path:
-    """Writes the module as `path`, in training mode unless `train` is false, with a symbolic batch. The module stays as it is."""
+           output_names: Sequence[str] | None = None) -> set[str]:
+    """Writes the module as `path`, in training mode unless `train` is false, with a symbolic batch. The module stays as it is.
+    Returns the names of the parameters and buffers that the file has.
+    """
     import torch
 
     named = _apart(named_inputs(module, inputs))
@@ -73,7 +75,7 @@ def export(module: torch.nn.Module, inputs: Inputs, path: Union[str, os.PathLike
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Exporting a model while it is in training mode")
             # Without `optimize` parameters keep their names, and a tied weight stays one.
-            torch.onnx.export(module, (), os.fspath(path), kwargs=named, dynamo=True, optimize=False, verbose=False,
+            program = torch.onnx.export(module, (), os.fspath(path), kwargs=named, dynamo=True, optimize=False, verbose=False,
                               input_names=[name for name, value in named.items() if isinstance(value, torch.Tensor)],
                               output_names=output_names, dynamic_shapes=shapes)
     except Exception as error:
@@ -82,4 +84,30 @@ def export(module: torch.nn.Module, inputs: Inputs, path: Union[str, os.PathLike
     finally:
         for part, mode in modes:
             part.training = mode
-    return pathlib.Path(path)
+    assert program is not None
+    return set(program.model.graph.initializers)
+
+
+def frozen_patterns(module: torch.nn.Module, names: set[str]) -> list[str]:
+    """Regular expressions that match those of `names` whose parameters have requires_grad=False, and no other parameter. A part of
+    the module without any other parameter is one expression.
+    """
+    frozen = {name for name, value in module.named_parameters(remove_duplicate=False) if not value.requires_grad} & names
+    trained = {name for name, value in module.named_parameters(remove_duplicate=False) if value.requires_grad}
+
+    def patterns(prefix: str, part: torch.nn.Module) -> list[str]:
+        within = [name for name in frozen if name.startswith(prefix)]
+        if within and prefix and not any(name.startswith(prefix) for name in trained):
+            return ["^" + _escaped(prefix)]
+        own = [name for name, _ in part.named_parameters(prefix.rstrip("."), recurse=False, remove_duplicate=False) if name in frozen]
+        found = [f"^{_escaped(name)}$" for name in own]
+        for name, child in part.named_children():
+            if any(other.startswith(f"{prefix}{name}.") for other in within):
+                found += patterns(f"{prefix}{name}.", child)
+        return found
+
+    return patterns("", module)
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([\\.\[\]{}()*+?^$|])", r"\\\1", name)

@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import tempfile
 import weakref
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Sequence, Union
 
 from . import _export
 from ._tools import Error, Option, arguments_of, call
@@ -100,7 +100,7 @@ def compile(model: Model, inputs: _export.Inputs | None = None, *, ranks: int = 
     (a sequence, or a mapping by name); their first dimension is the batch. batch: the global batch; of a module the example's
     rows, unless it is given. loss: such as "cross_entropy(logits)", where the model's output is not the loss already; the
     outputs are named by `output_names`. output: the plan's file, next to which the module is exported; without it both last as
-    long as the plan object. train_mode: whether dropout and batch norms of a module are exported as in training.
+    long as the plan object. Parameters with requires_grad=False are frozen, unless train= says what is trained. train_mode: whether dropout and batch norms of a module are exported as in training.
 
     All other options of `sheaf compile` by name, with underscores: zero=3, lr_schedule="cosine:warmup=100", clip_norm=1.0,
     no_decay=True, group=["head:lr=0.1"], bind={"sequence": 128}.
@@ -126,7 +126,14 @@ def _compile(model: Model, inputs: _export.Inputs | None, path: pathlib.Path, tr
             raise Error("a module is exported with examples of its inputs: sheaf.compile(module, (x, labels), ...)")
         if named["batch"] is None:
             named["batch"] = _export.batch_of(_export.named_inputs(module, inputs))
-        graph = _export.export(module, inputs, path.with_suffix(".onnx"), train=train_mode, output_names=output_names)
+        graph = path.with_suffix(".onnx")
+        names = _export.export(module, inputs, graph, train=train_mode, output_names=output_names)
+        frozen = _export.frozen_patterns(module, names)
+        # The option train= wins over the module.
+        if frozen and not named.get("train"):
+            given = named.get("freeze")
+            more = [given] if isinstance(given, (str, os.PathLike)) else list(given) if isinstance(given, Sequence) else []
+            named["freeze"] = [*more, *frozen]
     elif isinstance(model, (str, os.PathLike)):
         if inputs is not None or output_names is not None:
             raise Error("inputs and output_names are those of a torch.nn.Module; an ONNX file has its own")

@@ -6,6 +6,7 @@ import os
 import pathlib
 import queue
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from ._data import Data, Feeder, Rows, file_arguments
 from ._plan import Plan
-from ._tools import Error, Option, arguments_of, error_of, tool
+from ._tools import Error, Option, arguments_of, error_of, tool, warn
 from ._weights import read_weights
 
 # A line of the log (docs/training.md): of a step with the keys step, loss, grad_norm, lr, seconds; others have "event".
@@ -24,11 +25,39 @@ Record = dict[str, Any]
 Callback = Callable[[Record], object]
 
 
+# Runs that an interrupt stops.
+_alive: weakref.WeakSet[Run] = weakref.WeakSet()
+_before: Any = None  # the handler of SIGINT that ours calls
+
+
+def _on_interrupt(number: int, frame: Any) -> Any:
+    for run in list(_alive):
+        run.stop()
+    if callable(_before):
+        return _before(number, frame)
+    raise KeyboardInterrupt
+
+
+def _watch_interrupts() -> None:
+    """Has an interrupt of this program, such as that of a notebook's cell, stop the runs. Notebooks set a handler of their own
+    for each cell, so each step asks again.
+    """
+    global _before
+    if threading.current_thread() is not threading.main_thread():
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    # A program that ignores the signal, or has a handler that is not Python's, keeps it.
+    if handler is not _on_interrupt and callable(handler):
+        _before = handler
+        signal.signal(signal.SIGINT, _on_interrupt)
+
+
 class Run:
     """A run under way, or at its end: an iterator over its log's records, as they come.
 
     Iterating calls the callbacks. At the end the run's error, if it has one, is raised, or that of the data. wait() does all
-    this without a loop. As a context manager it ends the run when the block is left.
+    this without a loop. As a context manager it ends the run when the block is left. An interrupt (Ctrl-C, or that of a
+    notebook's cell) stops it as stop() does. Its warnings are given to Python's `warnings`.
     """
 
     def __init__(self, plan: Plan, process: subprocess.Popen[str], log: int, folder: pathlib.Path, feeder: Feeder | None,
@@ -44,6 +73,8 @@ class Run:
                          threading.Thread(target=self._read_messages, daemon=True)]
         for thread in self._threads:
             thread.start()
+        _alive.add(self)
+        _watch_interrupts()
 
     def _read_log(self, log: int) -> None:
         with open(log, encoding="utf-8") as lines:
@@ -59,11 +90,15 @@ class Run:
         return self
 
     def __next__(self) -> Record:
+        if not self._ended:
+            _watch_interrupts()
         record = None if self._ended else self._queue.get()
         if record is None:
             self._end()
             raise StopIteration
         self.records.append(record)
+        if record.get("event") == "warning":
+            warn(str(record.get("message")))
         for callback in self._callbacks:
             callback(record)
         return record
@@ -72,6 +107,7 @@ class Run:
         if self._ended:
             return
         self._ended = True
+        _alive.discard(self)
         code = self._process.wait()
         for thread in self._threads:
             thread.join()

@@ -6,6 +6,8 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
+import warnings
 from typing import Mapping, Sequence, Union
 
 # What an option of a tool may be given as: True stands for a flag, False and None for none, a sequence for an option that
@@ -16,6 +18,10 @@ Option = Union[None, bool, Scalar, Sequence[Scalar], Mapping[str, Scalar]]
 
 class Error(RuntimeError):
     """A tool has refused or failed; the text is its own."""
+
+
+class ToolWarning(UserWarning):
+    """A warning of a tool; the text is its own."""
 
 
 def tool(name: str) -> pathlib.Path:
@@ -43,12 +49,28 @@ def error_of(text: str, name: str, code: int) -> Error:
     return Error(text.strip() or f"{name} ended with status {code}")
 
 
+def warn_of(text: str, name: str) -> None:
+    """Gives the warnings that a tool has printed to Python's, as of the user's own line."""
+    marker = f"{name}: warning: "
+    for line in text.splitlines():
+        if line.startswith(marker):
+            warn(line[len(marker):])
+
+
+def warn(text: str) -> None:
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__package__") == __package__:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, ToolWarning, stacklevel=level)
+
+
 def call(name: str, *arguments: Union[str, "os.PathLike[str]"]) -> str:
     """Runs a tool to its end and returns what it prints. Raises Error if it fails."""
     command = [str(tool(name)), *(os.fspath(argument) for argument in arguments)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
     if done.returncode:
         raise error_of(done.stderr, name, done.returncode)
+    warn_of(done.stderr, name)
     return done.stdout
 
 
