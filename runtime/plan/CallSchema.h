@@ -28,6 +28,7 @@ namespace sheaf::plan {
 //   kText      what it computes
 //   kFields    a tuple of Field and List
 //   kOperands  an array of OperandRow, in the plan's order; scratch, if there is any, comes after them
+//   kRandom    only of a call whose results are random numbers, which depend on the step and the seed (isRandom)
 // The struct may have these functions besides:
 //   Status check() const                 what its attributes must be together; values are within their limits
 //   uint64_t scratchPerThread() const    bytes that a thread of a CPU needs; 0 without it

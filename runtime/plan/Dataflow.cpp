@@ -259,9 +259,7 @@ class Interpreter {
           term.add(attribute.name()).add(static_cast<uint64_t>(attribute.value_case()));
           attribute.has_real() ? term.addReal(attribute.real()) : term.add(static_cast<uint64_t>(attribute.integer()));
         }
-        if (instruction.call().function() == "dropout" ||
-            (instruction.call().function() == "random_uniform" && microBatches(plan_) > 1))
-          addRows(term, step).add(static_cast<uint64_t>(plan_.training().seed()));
+        if (isRandom(instruction.call())) addRows(term, step).add(static_cast<uint64_t>(plan_.training().seed()));
         break;
       case Instruction::kCollective:
         term.add(instruction.collective().type()).add(instruction.collective().count());

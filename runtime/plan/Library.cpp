@@ -201,6 +201,19 @@ std::string_view nameOf(const AnyCall& any) {
   return std::visit([]<typename Call>(const Call&) { return Schema<Call>::kName; }, any);
 }
 
+template <typename Call>
+constexpr bool kDraws = requires {
+  Schema<Call>::kRandom;
+};
+
+bool isRandom(const LibraryCall& wire) {
+  return [&]<typename... Calls>(const std::variant<Calls...>*) {
+    // A random node has a number of its own.
+    static_assert(((kDraws<Calls> || !requires { &Calls::node; }) && ...));
+    return ((kDraws<Calls> && wire.function() == Schema<Calls>::kName) || ...);
+  }(static_cast<const AnyCall*>(nullptr));
+}
+
 Expected<AnyCall> parseCall(const LibraryCall& wire) {
   return parseAny(wire, static_cast<const AnyCall*>(nullptr));
 }

@@ -31,6 +31,10 @@ using AnyCall = std::variant<GemmCall, AttentionCall, AttentionGradCall, GatherC
 
 std::string_view nameOf(const AnyCall& call);
 
+// True if results of the call are random numbers: functions of the seed (Plan.training), the step and the place in the
+// batch, besides its operands. Its Schema says so (`kRandom`).
+bool isRandom(const LibraryCall& wire);
+
 // Reads function and attributes of a call in a plan. An error names function and attribute: one that is unknown, given
 // twice, missing, of the wrong kind or out of its range, or attributes that do not go together.
 Expected<AnyCall> parseCall(const LibraryCall& wire);

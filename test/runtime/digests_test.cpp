@@ -265,6 +265,51 @@ TEST(Digests, IndependentInstructionsMayChangePlaces) {
   EXPECT_EQ(refusal(plan), "");
 }
 
+// Random numbers are those of a step and a seed, whichever call draws them.
+TEST(Digests, RandomCallsHoldStepAndSeed) {
+  constexpr int64_t kCount = static_cast<int64_t>(testing::kElements);
+  // In place of the first row of an input, in each step; or of all rows, before the first step only.
+  auto drawing = [&](const plan::AnyCall& call, int64_t seed, bool once) {
+    Plan plan = TrainingPlan(1, 0, once ? 1 : 8).plan;
+    plan.mutable_training()->set_seed(seed);
+    int read = 0;
+    while (!plan.body(read).has_input()) ++read;
+    plan::Operand numbers = plan.body(read).input().destination(), source = numbers;
+    numbers.set_bytes(kCount * sizeof(float));
+    source.set_buffer(plan.buckets(0).parameter_buffer());
+    source.set_bytes(numbers.bytes());
+    source.set_access(plan::READ);
+    plan::Instruction draw;
+    draw.set_stream(plan.body(read).stream());
+    *draw.mutable_call() = plan::toWire(call);
+    if (draw.call().function() == "dropout") *draw.mutable_call()->add_operands() = source;
+    *draw.mutable_call()->add_operands() = numbers;
+    if (once) {
+      plan.mutable_body()->DeleteSubrange(read, 1);
+      *plan.add_prologue() = draw;
+      // The body awaits what the prologue has computed.
+      plan.add_prologue()->mutable_record();
+      plan.mutable_prologue(1)->set_stream(draw.stream());
+    } else {
+      *plan.add_body() = draw;
+      for (int i = plan.body_size() - 1; i > read + 1; --i) plan.mutable_body()->SwapElements(i, i - 1);
+    }
+    plan::redigest(plan);
+    return plan;
+  };
+  const plan::AnyCall calls[] = {plan::DropoutCall{kCount, 3, 0.5}, plan::RandomUniformCall{kCount, 3}};
+  for (const plan::AnyCall& call : calls) {
+    const Plan one = drawing(call, 1, false), other = drawing(call, 2, false);
+    EXPECT_EQ(plan::provePlan(one).message(), "") << plan::nameOf(call);
+    EXPECT_NE(one.digests().dataflow(plan::LOSS), other.digests().dataflow(plan::LOSS)) << plan::nameOf(call);
+    EXPECT_TRUE(plan::isRandom(plan::toWire(call)));
+    EXPECT_THAT(plan::provePlan(drawing(call, 1, true)).message(),
+                HasSubstr("a later step computes something else than the first"))
+        << plan::nameOf(call);
+  }
+  EXPECT_FALSE(plan::isRandom(plan::toWire(plan::ZeroCall())));
+}
+
 // A plan that was changed on purpose is no longer what it was compiled from.
 TEST(Digests, RestatedPlansHaveNoOrigin) {
   Plan plan = digested();

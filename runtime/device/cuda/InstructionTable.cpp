@@ -5,6 +5,7 @@
 
 #include "runtime/device/cpu/DurableState.h"
 #include "runtime/plan/Generations.h"
+#include "runtime/plan/Library.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::cuda {
@@ -128,8 +129,7 @@ uint32_t wholeOf(const plan::Plan& plan, const plan::InstructionList& list) {
   int turns = 0;
   for (const plan::StepTurn& turn : plan::stepOf(plan)) turns += turn.list == &list;
   const bool random = std::any_of(list.begin(), list.end(), [](const plan::Instruction& instruction) {
-    const std::string& function = instruction.call().function();
-    return function == "dropout" || function == "random_uniform";
+    return instruction.has_call() && plan::isRandom(instruction.call());
   });
   if (turns != 1 && (turns < 1 || random)) return 0;
   const auto persist = std::find_if(list.begin(), list.end(), [](const auto& i) { return i.has_persist(); });

@@ -156,6 +156,7 @@ template <>
 struct Schema<DropoutCall> {
   using Call = DropoutCall;
   static constexpr std::string_view kName = "dropout";
+  static constexpr bool kRandom = true;
   static constexpr std::string_view kText =
       "train.dropout: what is kept is a function of the seed (Plan.training), the step, the node and the element's "
       "global index, data_index * count + i.";
@@ -178,6 +179,7 @@ template <>
 struct Schema<RandomUniformCall> {
   using Call = RandomUniformCall;
   static constexpr std::string_view kName = "random_uniform";
+  static constexpr bool kRandom = true;
   static constexpr std::string_view kText =
       "train.random_uniform: numbers in (0, 1), functions of the seed (Plan.training), the step, the node and the "
       "element's global index, data_index * count + i.";
