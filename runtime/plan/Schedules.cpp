@@ -102,6 +102,13 @@ const Setting kRise = {"rise",
                        [](Schedule& s, double v) { s.set_log_rise(v != 0); },
                        kRises};
 const Setting kDelay = SHEAF_SETTING(delay, kSteps, 0, 0);
+const Setting kIdle = {"idle",
+                       Setting::kFraction,
+                       kAbsent,
+                       0,
+                       [](const Schedule& s) { return s.has_idle() ? s.idle() : kAbsent; },
+                       [](Schedule& s, double v) { s.set_idle(v); }};
+const Setting kAhead = SHEAF_SETTING(ahead, kSteps, 0, 0);
 const Setting kSteps = SHEAF_SETTING(steps, kSteps, 0, 1);
 const Setting kMin = SHEAF_SETTING(min, kFraction, 0, 0);
 const Setting kPower = SHEAF_SETTING(power, kPositive, 1, 0);
@@ -134,7 +141,7 @@ const Setting kThreePhase = {"three_phase",
 // How far a step after the warm-up is on the way to the end, from 0 to 1.
 double progress(const Schedule& s, double step) {
   const double warmup = static_cast<double>(s.warmup());
-  return std::min(1.0, (step - warmup) / (static_cast<double>(s.steps()) - warmup));
+  return std::min(1.0, (step + static_cast<double>(s.ahead()) - warmup) / (static_cast<double>(s.steps()) - warmup));
 }
 
 double halfCosine(double progress) {
@@ -214,7 +221,7 @@ const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
       {"constant", {&kWarmup, &kStart, &kRise, &kDelay}, true, false, constantFactor, "the rate itself"},
       {"cosine",
-       {&kSteps, &kMin, &kWarmup, &kStart, &kRise, &kDelay},
+       {&kSteps, &kMin, &kWarmup, &kStart, &kRise, &kDelay, &kIdle, &kAhead},
        true,
        true,
        cosineFactor,
@@ -281,7 +288,7 @@ Expected<Schedule> parseSchedule(const std::string& text) {
   Schedule schedule;
   schedule.set_kind(static_cast<Schedule::Kind>(row - rows().begin()));
   for (const Setting* setting : row->settings)
-    if (setting != &kStart) setting->set(schedule, setting->fallback);
+    if (setting->fallback != kAbsent) setting->set(schedule, setting->fallback);
   std::string rest = colon == std::string::npos ? "" : text.substr(colon + 1);
   std::vector<std::string> seen;
   while (!rest.empty()) {
@@ -326,6 +333,8 @@ Status checkSchedule(const Schedule& schedule) {
       return Status::error(cat(row->name, " needs ", needed->syntax()));
   if (schedule.has_start() && schedule.warmup() == 0)
     return Status::error("start= is the fraction that a warm-up begins with: it needs warmup=STEPS");
+  if (schedule.has_idle() && schedule.delay() == 0)
+    return Status::error("idle= is the fraction in the steps before the schedule begins: it needs delay=STEPS");
   if (schedule.log_rise() && schedule.warmup() < 2)
     return Status::error("rise=log is the shape of a warm-up: it needs warmup=STEPS with at least 2");
   if (!row->hasLength || schedule.steps() == 0) return {};
@@ -353,6 +362,7 @@ Expected<Schedule> withLength(Schedule schedule, int64_t steps) {
 
 double scheduleFactor(const Schedule& schedule, int64_t step) {
   const Row& row = *rowOf(schedule);
+  if (step < schedule.delay() && schedule.has_idle()) return schedule.idle();
   step = std::max<int64_t>(0, step - schedule.delay());
   if (row.warmsUp && step < schedule.warmup()) {
     const double warmup = static_cast<double>(schedule.warmup());
@@ -376,7 +386,7 @@ std::string scheduleHelp() {
   return text +
          " During a warm-up of W steps, step s has (s + 1) / W, or goes from `start` at step 0 to 1 at step W; with "
          "rise=log it goes from `start` (0) by log(s + 1) / log(W). All of it begins after `delay` steps at the first "
-         "rate. "
+         "rate, or at the fraction `idle`; the way to the end is counted `ahead` steps early. "
          "steps may be left out: then it is the run's length.";
 }
 

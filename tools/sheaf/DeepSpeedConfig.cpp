@@ -286,7 +286,7 @@ class Translator {
 
   Status clipping() {
     static constexpr const char* kKey = "gradient_clipping";
-    Expected<double> norm = number(kKey, 0);
+    Expected<double> norm = number(kKey, 1);  // the default of DeepSpeed 0.19
     if (!norm.ok()) return norm.status();
     if (*norm < 0) return Status::error(cat("'", kKey, "' is ", numberText(*norm), ", below 0"));
     if (isAutoKey(kKey))
@@ -379,8 +379,12 @@ class Translator {
       const std::string param = key.key.substr(std::string_view(kParams).size());
       const bool isSetting =
           std::any_of(settings.begin(), settings.end(), [&](const Setting& s) { return param == s.key; });
-      if (isSetting || param == "lr" || (param == "betas" && name != "sgd") || (param == "nesterov" && name == "sgd") ||
-          (param == "adam_w_mode" && name.starts_with("adam")))
+      if (param == "lr" && isWarmup() && *rate != *this->number("optimizer.params.lr", *rate))
+        report(key.key, Key::kNoEffect,
+               cat("warmup_max_lr of the scheduler wins: ", numberText(*rate),
+                   find("scheduler.params.warmup_max_lr") ? "" : ", DeepSpeed's default"));
+      else if (isSetting || param == "lr" || (param == "betas" && name != "sgd") ||
+               (param == "nesterov" && name == "sgd") || (param == "adam_w_mode" && name.starts_with("adam")))
         report(key.key, Key::kApplied, "in --optimizer");
       else if (param == "torch_adam" && name.starts_with("adam"))
         report(key.key, Key::kApplied, "the default of weight_decay is torch.optim's");
@@ -437,9 +441,9 @@ class Translator {
       return {};
     }
     const std::string type = word(kType, "");
+    if (type == "WarmupCosineLR") return warmupCosine();
     if (!isWarmup()) {
-      refuse(kType, type == "WarmupCosineLR" ? "--lr-schedule cosine:warmup=W,start=0,steps=T differs by one step"
-                                             : "Sheaf has WarmupLR and WarmupDecayLR; see --lr-schedule for others");
+      refuse(kType, "Sheaf has WarmupLR, WarmupDecayLR and WarmupCosineLR; see --lr-schedule for others");
       reportAll("scheduler.params.", Key::kNoEffect, cat("a setting of ", kType));
       return {};
     }
@@ -474,6 +478,33 @@ class Translator {
     if (find(kMost))
       report(kMost, fromFile ? Key::kApplied : Key::kEquivalent,
              fromFile ? "lr of --optimizer" : "give it as lr of --optimizer");
+    return {};
+  }
+
+  // Fractions of the optimizer's learning rate. DeepSpeed begins with a step of rate 0, and counts the way to the end
+  // from 1 on.
+  Status warmupCosine() {
+    static constexpr const char *kType = "scheduler.type", *kLeast = "scheduler.params.warmup_min_ratio",
+                                *kWarmup = "scheduler.params.warmup_num_steps",
+                                *kShape = "scheduler.params.warmup_type", *kEnd = "scheduler.params.cos_min_ratio",
+                                *kTotal = "scheduler.params.total_num_steps";
+    if (isAutoKey(kWarmup)) refuseAuto(kWarmup, "--lr-schedule");
+    Expected<double> warmup = number(kWarmup, 1000), least = number(kLeast, 0), end = number(kEnd, 1e-4),
+                     total = number(kTotal, 0);
+    for (const Expected<double>* read : {&warmup, &least, &end, &total})
+      if (!read->ok()) return read->status();
+    if (*warmup < 1 || *warmup != std::floor(*warmup))
+      return Status::error(cat("'", kWarmup, "' is ", numberText(*warmup), ", not a number of steps"));
+    for (const auto& [key, ratio] : {std::pair(kLeast, *least), std::pair(kEnd, *end)})
+      if (ratio < 0 || ratio > 1) return Status::error(cat("'", key, "' is ", numberText(ratio), ", not from 0 to 1"));
+    std::string text = "cosine:";
+    if (*total > 0) text += cat("steps=", numberText(*total), ",");
+    text += cat("min=", numberText(*end), ",warmup=", numberText(std::max(2.0, *warmup)), ",start=", numberText(*least),
+                word(kShape, "log") == "linear" ? "" : ",rise=log");
+    apply(kType, "--lr-schedule", text + ",delay=1,idle=0,ahead=1");
+    for (const char* key : {kLeast, kWarmup, kShape, kEnd, kTotal})
+      if (find(key) && !(key == kWarmup && isAutoKey(key)))
+        report(key, Key::kApplied, isAutoKey(key) ? "the run's length" : "in --lr-schedule");
     return {};
   }
 

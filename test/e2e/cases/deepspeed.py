@@ -98,6 +98,27 @@ SAME = {
                                   [*BATCH_OPTION, *ADAM_OPTIONS], ["--micro-batches", 2]),
     "empty": ({**BATCH, "fp16": None, "bf16": {}, "zero_optimization": {}, "communication_data_type": None, "optimizer": ADAM},
               [*BATCH_OPTION, *ADAM_OPTIONS], []),
+    # DeepSpeed 0.19 clips to a norm of 1 unless the configuration says something else.
+    "no-clipping": ({**BATCH, "optimizer": ADAM, "gradient_clipping": 0}, [*BATCH_OPTION, *ADAM_OPTIONS], []),
+    "clipping-by-default": ({**BATCH, "optimizer": ADAM}, [*BATCH_OPTION, *ADAM_OPTIONS, "--clip-norm", 1], []),
+    "clipping-of-the-command-line": ({**BATCH, "optimizer": ADAM}, [*BATCH_OPTION, *ADAM_OPTIONS], ["--clip-norm", 3]),
+    "warm-up-cosine": ({**BATCH, "optimizer": ADAM, "scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 2000}}},
+                       [*BATCH_OPTION, *ADAM_OPTIONS, "--lr-schedule",
+                        "cosine:steps=2000,min=1e-04,warmup=1000,start=0,rise=log,delay=1,idle=0,ahead=1"], []),
+    "warm-up-cosine-linear": ({**BATCH, "optimizer": ADAM, "scheduler": {"type": "WarmupCosineLR", "params": {
+                                   "total_num_steps": 100, "warmup_min_ratio": 0.1, "warmup_num_steps": 1, "cos_min_ratio": 0.05,
+                                   "warmup_type": "linear"}}},
+                              [*BATCH_OPTION, *ADAM_OPTIONS, "--lr-schedule",
+                               "cosine:steps=100,min=0.05,warmup=2,start=0.1,delay=1,idle=0,ahead=1"], []),
+    # WarmupDecayLR has a rate of its own, WarmupLR only where the configuration gives it one.
+    "rate-of-the-scheduler": ({**BATCH, "optimizer": {"type": "Adam", "params": {"lr": 0.02}}, "scheduler": {
+                                   "type": "WarmupDecayLR", "params": {"total_num_steps": 200, "warmup_num_steps": 10}}},
+                              [*BATCH_OPTION, "--optimizer", "adamw:lr=0.001,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0", "--lr-schedule",
+                               "linear:steps=200,warmup=10,start=0,rise=log,delay=1"], []),
+    "rate-of-the-optimizer": ({**BATCH, "optimizer": {"type": "Adam", "params": {"lr": 0.02}}, "scheduler": {
+                                   "type": "WarmupLR", "params": {"warmup_num_steps": 10}}},
+                              [*BATCH_OPTION, "--optimizer", "adamw:lr=0.02,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0", "--lr-schedule",
+                               "constant:warmup=10,start=0,rise=log,delay=1"], []),
     "command-line-wins": ({**BATCH, "optimizer": ADAM, "gradient_clipping": 1.0, "zero_optimization": {"stage": 3}},
                           ["--batch", 16], ["--zero", 1, "--clip-norm", 0.5, "--optimizer", "sgd:lr=0.1"]),
 }
@@ -116,8 +137,8 @@ REFUSED = {
                        ["zero_optimization.zero_quantized_weights", "zero_optimization.zero_quantized_gradients"]),
     "one-cycle": ({**BATCH, "optimizer": ADAM, "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-5, "cycle_max_lr": 1e-4}}},
                   ["scheduler.type"]),
-    "warm-up-cosine": ({**BATCH, "optimizer": ADAM, "scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 100}}},
-                       ["scheduler.type"]),
+    "warm-up-of-another-type": ({**BATCH, "optimizer": ADAM, "scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_min_lr": 1e-5}}},
+                                ["scheduler.type"]),
     "one-bit-adam": ({**BATCH, "optimizer": {"type": "OneBitAdam", "params": {"lr": 2e-4, "freeze_step": 400}}}, ["optimizer.type"]),
     "curriculum": ({**BATCH, "optimizer": ADAM, "curriculum_learning": {"enabled": True, "curriculum_type": "seqlen"}},
                    ["curriculum_learning.enabled"]),
@@ -133,6 +154,7 @@ def cases(session):
         yield Case(f"deepspeed/same/{name}", lambda n=name: same(session, *SAME[n]))
     for name in REFUSED:
         yield Case(f"deepspeed/refused/{name}", lambda n=name: refused(session, *REFUSED[n]))
+    yield Case("deepspeed/rates", lambda: rates(session))
     yield Case("deepspeed/errors", lambda: errors(session))
 
 
@@ -174,9 +196,21 @@ def same(session, config, options, others):
     for option in session.inspect(plan)["options"]:
         name = option.split("=")[0]
         expect(name in typed or f": applied: {name}" in done.err or f"default, {name}" in done.err, f"no line names {option}:\n{done.err}")
+    if "gradient_clipping" not in config and "--clip-norm" not in [*options, *others]:
+        options = [*options, "--clip-norm", 1]  # DeepSpeed's default
     plain, expected = compiled(session, *options, *others)
     expect(plain.code == 0, plain.err)
     expect(digest(plan) == digest(expected), f"another plan than that of {options} {others}")
+
+
+def rates(session):
+    """Whose learning rate counts is said: one that has no effect is not called applied."""
+    for name, outcome in (("rate-of-the-scheduler", "no effect"), ("rate-of-the-optimizer", "applied"), ("cifar-10", "applied"),
+                          ("warm-up-cosine", "applied")):
+        done, _ = compiled(session, "--deepspeed", written(session, SAME[name][0]))
+        expect(outcomes(done)["optimizer.params.lr"] == outcome, f"{name}:\n{done.err}")
+    done, _ = compiled(session, "--deepspeed", written(session, SAME["rate-of-the-scheduler"][0]))
+    expect("warmup_max_lr of the scheduler wins: 0.001, DeepSpeed's default" in done.err, done.err)
 
 
 def refused(session, config, names):
