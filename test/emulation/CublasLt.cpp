@@ -7,6 +7,7 @@
 #include <string>
 
 #include "test/emulation/CublasLtRules.h"
+#include "test/emulation/Devices.h"
 #include "test/emulation/Stream.h"
 
 namespace sheaf::emulation {
@@ -39,6 +40,15 @@ Layout& layoutOf(cublasLtMatrixLayout_t description) {
   return *reinterpret_cast<Layout*>(description);
 }
 
+// A handle is tied to the device that was current when it was made, which must be current when it is used (cuBLAS
+// manual, cublasLtCreate()).
+struct Handle {
+  int device;
+};
+void useHandle(const char* function, cublasLtHandle_t handle) {
+  useContext(function, reinterpret_cast<const Handle*>(handle)->device);
+}
+
 // An algorithm may use what is in its workspace before for anything.
 void use(std::byte* workspace, uint64_t bytes) {
   constexpr int kGarbage = 0xCB;
@@ -57,12 +67,14 @@ using namespace sheaf::emulation;
 extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  *handle = reinterpret_cast<cublasLtHandle_t>(new char);
+  useContext("cublasLtCreate");
+  *handle = reinterpret_cast<cublasLtHandle_t>(new Handle{currentDevice()});
   return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-  delete reinterpret_cast<char*>(handle);
+  useHandle("cublasLtDestroy", handle);
+  delete reinterpret_cast<Handle*>(handle);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -164,6 +176,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
                                        cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* stored,
                                        cublasLtMatmulHeuristicResult_t* result) {
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+  useHandle("cublasLtMatmulAlgoCheck", handle);
   const Algorithm algorithm = algorithmOf(stored);
   if (!algorithm.known()) return answer(invalid("the algorithm is none"));
   if (const Answer fault = checkProduct(operationOf(description), layoutOf(a), layoutOf(b), layoutOf(c), layoutOf(d));
@@ -195,6 +208,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t results[], int* returned) {
   *returned = 0;
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+  useHandle("cublasLtMatmulAlgoGetHeuristic", handle);
   if (requested < 1) return answer(invalid("no algorithm is asked for"));
   const Operation& operation = operationOf(description);
   if (const Answer fault = checkProduct(operation, layoutOf(a), layoutOf(b), layoutOf(c), layoutOf(d));
@@ -226,6 +240,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const cublasLtMatmulAlgo_t* stored, void* workspace, size_t workspaceBytes,
                               cudaStream_t stream) {
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+  useHandle("cublasLtMatmul", handle);
   const Algorithm algorithm = algorithmOf(stored);
   if (!algorithm.known()) return answer(invalid("the algorithm is none"));
   if (!alpha || !beta) return answer(invalid("alpha or beta is null"));

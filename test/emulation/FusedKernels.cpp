@@ -8,6 +8,7 @@
 #include "runtime/device/cpu/KernelImages.h"
 #include "runtime/device/cpu/RaceRanges.h"
 #include "runtime/plan/Types.h"
+#include "test/emulation/Devices.h"
 #include "test/emulation/Stream.h"
 
 namespace sheaf::cuda {
@@ -25,6 +26,7 @@ class CpuKernels : public FusedKernels {
     if (!entry) return Status::error("the kernel is not in the plan");
     std::vector<void*> operands;
     for (int i = 0; i < launch.operands_size(); ++i) operands.push_back(*static_cast<void**>(arguments[i]));
+    emulation::useContext("cudaLaunchKernel", stream->device);
     cudaError_t error = emulation::enqueue(stream, [entry, operands, &launch]() mutable {
       // The kernels are not instrumented.
       for (int i = 0; i < launch.operands_size(); ++i)

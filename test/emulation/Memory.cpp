@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "test/emulation/Devices.h"
 #include "test/emulation/Memory.h"
 #include "test/emulation/Stream.h"
 
@@ -132,7 +133,8 @@ void giveDeviceMemory(size_t bytes) {
 
 // Device memory of one kind.
 static cudaError_t allocateOnDevice(std::map<const std::byte*, size_t>& kind, void** address, size_t bytes) {
-  if (restricted()) return cudaErrorNotPermitted;
+  if (cudaError_t error = mayWait()) return error;
+  useContext("cudaMalloc");
   if (!takeDeviceMemory(bytes)) return cudaErrorMemoryAllocation;
   std::lock_guard lock(memory().mutex);
   return allocate(kind, address, bytes);
@@ -163,7 +165,8 @@ using namespace sheaf::emulation;
 extern "C" {
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* all) {
-  if (restricted()) return cudaErrorNotPermitted;
+  if (cudaError_t error = mayWait()) return error;
+  useContext("cudaMemGetInfo");
   std::lock_guard lock(memory().mutex);
   *all = deviceMemory();
   *free = memory().free();
@@ -175,6 +178,8 @@ cudaError_t cudaMalloc(void** address, size_t bytes) {
 }
 
 cudaError_t cudaFree(void* address) {
+  if (cudaError_t error = mayWait()) return error;
+  useContext("cudaFree");
   std::lock_guard lock(memory().mutex);
   size_t bytes = 0;
   const cudaError_t result = release(memory().device, address, &bytes);
@@ -183,7 +188,8 @@ cudaError_t cudaFree(void* address) {
 }
 
 cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned int flags) {
-  if (restricted()) return cudaErrorNotPermitted;
+  if (cudaError_t error = mayWait()) return error;
+  useContext("cudaHostAlloc");
   std::lock_guard lock(memory().mutex);
   if (bytes > pinnableMemory() - std::min(pinnableMemory(), memory().locked)) return cudaErrorMemoryAllocation;
   memory().locked += bytes;
@@ -191,6 +197,8 @@ cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned int flags) {
 }
 
 cudaError_t cudaFreeHost(void* address) {
+  if (cudaError_t error = mayWait()) return error;
+  useContext("cudaFreeHost");
   std::lock_guard lock(memory().mutex);
   size_t bytes = 0;
   const cudaError_t result = release(memory().pinned, address, &bytes);
@@ -199,7 +207,8 @@ cudaError_t cudaFreeHost(void* address) {
 }
 
 cudaError_t cudaHostRegister(void* address, size_t bytes, unsigned int flags) {
-  if (restricted()) return cudaErrorNotPermitted;
+  if (cudaError_t error = mayWait()) return error;
+  useContext("cudaHostRegister");
   if (!address || bytes == 0 || flags != cudaHostRegisterDefault) return cudaErrorInvalidValue;
   std::lock_guard lock(memory().mutex);
   Memory& known = memory();
@@ -213,7 +222,8 @@ cudaError_t cudaHostRegister(void* address, size_t bytes, unsigned int flags) {
 }
 
 cudaError_t cudaHostUnregister(void* address) {
-  if (restricted()) return cudaErrorNotPermitted;
+  if (cudaError_t error = mayWait()) return error;
+  useContext("cudaHostUnregister");
   std::lock_guard lock(memory().mutex);
   auto found = memory().registered.find(static_cast<std::byte*>(address));
   if (found == memory().registered.end()) return cudaErrorHostMemoryNotRegistered;
@@ -223,7 +233,8 @@ cudaError_t cudaHostUnregister(void* address) {
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  if (restricted()) return cudaErrorNotPermitted;
+  if (cudaError_t error = mayWait()) return error;
+  useContext("cudaMemcpy");
   if (bytes == 0) return cudaSuccess;
   if (!rightPlaces(to, from, bytes, kind)) return cudaErrorInvalidValue;
   std::memmove(to, from, bytes);
@@ -232,6 +243,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
+  if (stream && !inHostFunction) useContext("cudaMemcpyAsync", stream->device);
   if (!rightPlaces(to, from, bytes, kind)) return cudaErrorInvalidValue;
   if (kind == cudaMemcpyHostToDevice && !memory().isPinned(from, bytes)) return cudaErrorInvalidValue;
   if (kind == cudaMemcpyDeviceToHost && !memory().isPinned(to, bytes)) return cudaErrorInvalidValue;
@@ -239,7 +251,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemset(void* to, int value, size_t bytes) {
-  if (restricted()) return cudaErrorNotPermitted;
+  if (cudaError_t error = mayWait()) return error;
+  useContext("cudaMemset");
   if (bytes == 0) return cudaSuccess;
   if (!memory().onDevice(to, bytes)) return cudaErrorInvalidValue;
   std::memset(to, value, bytes);
@@ -248,6 +261,7 @@ cudaError_t cudaMemset(void* to, int value, size_t bytes) {
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
+  if (stream && !inHostFunction) useContext("cudaMemsetAsync", stream->device);
   if (!memory().onDevice(to, bytes)) return cudaErrorInvalidValue;
   return enqueue(stream, [=] { std::memset(to, value, bytes); });
 }

@@ -19,9 +19,6 @@ const std::byte* shareableAllocation(const void* address, size_t bytes);
 // All of the GPU's.
 size_t deviceMemory();
 
-// 90 for sm_90.
-int deviceArchitecture();
-
 // Memory that a library takes for itself, counted only; false if there is not as much.
 bool takeDeviceMemory(size_t bytes);
 void giveDeviceMemory(size_t bytes);

@@ -9,10 +9,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <thread>
 
 #include "runtime/base/Text.h"
 #include "runtime/device/cuda/nccl/NcclApi.h"
+#include "test/emulation/Devices.h"
 #include "test/emulation/Memory.h"
 #include "test/emulation/NcclComm.h"
 
@@ -80,6 +83,8 @@ ncclResult_t commInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, in
   made->path = id.internal;
   made->rank = rank;
   made->ranks = ranks;
+  useContext("ncclCommInitRankConfig");
+  made->device = currentDevice();
   made->ctaPolicy = config->CTAPolicy;
   if (!map(*made)) return ncclSystemError;
   if (!takeDeviceMemory(kCommunicatorBytes)) return ncclUnhandledCudaError;
@@ -117,6 +122,7 @@ void dropMemory(ncclComm& comm) {
 
 ncclResult_t commDestroy(ncclComm_t comm) {
   if (!comm) return ncclSuccess;
+  useContext("ncclCommDestroy", comm->device);
   {
     Use use(comm, "ncclCommDestroy");
     if (ncclResult_t state = ready(*comm); state != ncclSuccess) return state;
@@ -133,6 +139,9 @@ ncclResult_t commAbort(ncclComm_t comm) {
   static std::mutex mutex;
   static auto& aborted = *new std::vector<ncclComm_t>;
   if (!comm) return ncclSuccess;
+  // It goes back to its thread's device at the end, and cudaSetDevice makes that device's context (group.cc,
+  // ncclGroupEndInternal: savedDev).
+  useContext("ncclCommAbort", comm->device);
   Use use(comm, "ncclCommAbort");
   comm->aborted = true;
   comm->pending = nullptr;
@@ -168,6 +177,7 @@ ncclResult_t memAlloc(void** address, size_t bytes) {
 }
 
 ncclResult_t memFree(void* address) {
+  useContext("ncclMemFree");
   std::function<bool()> unmapped = [] { return true; };
   {
     std::lock_guard lock(registry().mutex);
@@ -281,28 +291,38 @@ bool inWindow(const ncclComm& comm, const void* address, size_t bytes, bool symm
 
 namespace sheaf::nccl {
 
+// The table of the emulated version: before 2.27 it has no windows.
 Expected<const Api*> loadNccl() {
-  static const Api api = {.version = NCCL_VERSION_CODE,
-                          .getVersion = nullptr,
-                          .getUniqueId = emulation::getUniqueId,
-                          .commInitRankConfig = emulation::commInitRankConfig,
-                          .commFinalize = emulation::commFinalize,
-                          .commDestroy = emulation::commDestroy,
-                          .commAbort = emulation::commAbort,
-                          .commGetAsyncError = emulation::commGetAsyncError,
-                          .getErrorString = emulation::getErrorString,
-                          .getLastError = emulation::getLastError,
-                          .allGather = emulation::allGather,
-                          .reduceScatter = emulation::reduceScatter,
-                          .allReduce = emulation::allReduce,
-                          .send = emulation::send,
-                          .recv = emulation::recv,
-                          .groupStart = emulation::groupStart,
-                          .groupEnd = emulation::groupEnd,
-                          .memAlloc = emulation::memAlloc,
-                          .memFree = emulation::memFree,
-                          .commWindowRegister = emulation::commWindowRegister,
-                          .commWindowDeregister = emulation::commWindowDeregister};
+  static std::mutex mutex;
+  static auto& versions = *new std::map<int, Api>;
+  std::lock_guard lock(mutex);
+  const int version = emulation::emulatedVersion();
+  const auto [entry, isNew] = versions.try_emplace(version);
+  Api& api = entry->second;
+  if (!isNew) return &api;
+  api = {.version = version,
+         .getVersion = nullptr,
+         .getUniqueId = emulation::getUniqueId,
+         .commInitRankConfig = emulation::commInitRankConfig,
+         .commFinalize = emulation::commFinalize,
+         .commDestroy = emulation::commDestroy,
+         .commAbort = emulation::commAbort,
+         .commGetAsyncError = emulation::commGetAsyncError,
+         .getErrorString = emulation::getErrorString,
+         .getLastError = emulation::getLastError,
+         .allGather = emulation::allGather,
+         .reduceScatter = emulation::reduceScatter,
+         .allReduce = emulation::allReduce,
+         .send = emulation::send,
+         .recv = emulation::recv,
+         .groupStart = emulation::groupStart,
+         .groupEnd = emulation::groupEnd};
+  if (version >= NCCL_VERSION(2, 27, 0)) {
+    api.memAlloc = emulation::memAlloc;
+    api.memFree = emulation::memFree;
+    api.commWindowRegister = emulation::commWindowRegister;
+    api.commWindowDeregister = emulation::commWindowDeregister;
+  }
   return &api;
 }
 

@@ -7,6 +7,8 @@
 #include <thread>
 
 #include "runtime/base/Text.h"
+#include "test/emulation/Collectives.h"
+#include "test/emulation/Devices.h"
 #include "test/emulation/Memory.h"
 #include "test/emulation/NcclComm.h"
 
@@ -161,8 +163,38 @@ bool areForCopyEngines(const ncclComm& comm, size_t count) {
          count > fromEnvironment("NCCL_SYM_CE_THRESHOLD", 8 << 20);
 }
 
+// True if NCCL orders launches of different communicators itself. The first launch reads the variable (NCCL_PARAM).
+bool ordersLaunches() {
+  static const bool asked = fromEnvironment("NCCL_LAUNCH_ORDER_IMPLICIT", 0) != 0;
+  return asked && emulatedVersion() >= NCCL_VERSION(2, 26, 0);
+}
+
+// NCCL's order of launches waits for the start of the communicator's last kernel. Copy engines record none: a capture
+// then waits for an event from outside, or a stream for one of a graph (enqueue.cc, ncclLaunchFinish: launchEvent;
+// ce_coll.cc, ncclLaunchCeColl).
+bool findsStart(ncclComm& comm, cudaStream_t stream, bool byCopyEngines) {
+  if (!byCopyEngines) {
+    comm.started = true;
+    comm.startedIn = stream->capture;
+    return true;
+  }
+  if (!ordersLaunches() || !comm.started || comm.startedIn.lock() == stream->capture) return true;
+  report(cat("rank ", comm.rank, " gathers by copy engines ", stream->capture ? "in" : "after",
+             " a capture, and its order of launches waits for the start of a kernel on the other side"));
+  if (stream->capture) stream->capture->invalid = true;
+  return false;
+}
+
 // Begins a launch: the task comes to the stream when NCCL is asked whether the call is done.
-ncclResult_t launch(ncclComm_t comm, cudaStream_t stream, std::vector<int> connections, Task task) {
+ncclResult_t launch(ncclComm_t comm, const char* function, cudaStream_t stream, std::vector<int> connections,
+                    Task task) {
+  if (stream->device != comm->device)
+    brokeRule(cat(function, " is given a stream of device ", stream->device, " and a communicator of ", comm->device));
+  const Collective collective{&comm->launches, ordersLaunches(),
+                              [comm] {
+                                while (!comm->aborted) std::this_thread::sleep_for(std::chrono::microseconds(50));
+                              },
+                              cat(function, " of rank ", comm->rank)};
   if (stream->capture) {
     ++comm->graphs;
     stream->capture->held.push_back(std::shared_ptr<void>(comm, [](ncclComm_t each) { --each->graphs; }));
@@ -170,7 +202,9 @@ ncclResult_t launch(ncclComm_t comm, cudaStream_t stream, std::vector<int> conne
   return begin(comm, [=]() -> ncclResult_t {
     for (int rank : connections)
       if (ncclResult_t result = connect(*comm, rank); result != ncclSuccess) return result;
-    return enqueue(stream, task, true) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+    // Kernels have connections.
+    if (!findsStart(*comm, stream, connections.empty())) return ncclUnhandledCudaError;
+    return enqueueCollective(stream, collective, task) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
   });
 }
 
@@ -196,7 +230,7 @@ ncclResult_t sum(const char* function, const void* source, void* destination, si
   if (type != ncclFloat32) return ncclInvalidArgument;
   const bool bySwitch =
       inWindow(*comm, source, all * sizeof(float), true) && inWindow(*comm, destination, count * sizeof(float), true);
-  return launch(comm, stream, {-1}, [=] {
+  return launch(comm, function, stream, {-1}, [=] {
     std::vector<std::vector<float>> terms(static_cast<size_t>(comm->ranks), std::vector<float>(all));
     std::vector<Message> messages;
     for (int peer = 0; peer < comm->ranks; ++peer) {
@@ -246,7 +280,7 @@ ncclResult_t groupEnd() {
   Use use(messages[0].comm, "ncclGroupEnd");
   std::vector<int> peers;
   for (const Message& message : messages) peers.push_back(message.peer);
-  return launch(messages[0].comm, messages[0].stream, peers, [messages] { perform(messages); });
+  return launch(messages[0].comm, "ncclGroupEnd", messages[0].stream, peers, [messages] { perform(messages); });
 }
 
 ncclResult_t send(const void* address, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
@@ -274,11 +308,11 @@ ncclResult_t allGather(const void* source, void* destination, size_t count, nccl
     char* place = static_cast<char*>(destination) + static_cast<size_t>(peer) * bytes;
     messages.push_back({comm, stream, false, peer, place, bytes});
   }
-  if (!byCopyEngines) return launch(comm, stream, {-1}, [=] { perform(messages); });
+  if (!byCopyEngines) return launch(comm, "ncclAllGather", stream, {-1}, [=] { perform(messages); });
   const uint32_t ready = comm->synchronizations + 1;
   comm->synchronizations += 2;
   const bool inGraph = stream->capture != nullptr;
-  return launch(comm, stream, {}, [=] { gatherByCopyEngines(messages, ready, inGraph); });
+  return launch(comm, "ncclAllGather", stream, {}, [=] { gatherByCopyEngines(messages, ready, inGraph); });
 }
 
 ncclResult_t reduceScatter(const void* source, void* destination, size_t count, ncclDataType_t type, ncclRedOp_t,

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "test/emulation/Collectives.h"
 #include "test/emulation/Stream.h"
 
 namespace sheaf::emulation {
@@ -52,6 +53,11 @@ struct Window {
 struct ncclComm {
   std::string path;
   int rank = 0, ranks = 0, ctaPolicy = 0;
+  int device = 0;  // that of the thread that made it
+  sheaf::emulation::Launches launches;
+  // The last kernel's start, as an event: whether there is one, and the capture that it lies in.
+  bool started = false;
+  std::weak_ptr<sheaf::emulation::Capture> startedIn;
   std::shared_ptr<sheaf::emulation::Shared> shared;
   size_t deviceBytes = 0;
   std::atomic<bool> aborted = false;
@@ -102,7 +108,7 @@ bool inWindow(const ncclComm& comm, const void* address, size_t bytes, bool symm
 // A place in the communicator's symmetric address space.
 bool takeSpace(ncclComm& comm, size_t bytes, size_t* offset);
 
-// The version whose rules hold, as 22809: the header's, or that of SHEAF_EMULATED_NCCL (2.27, 2.29).
+// The version whose rules hold, as 22809: the header's, or that of SHEAF_EMULATED_NCCL (2.25, 2.27, 2.29).
 int emulatedVersion();
 
 // Memory of a connection to and from a rank, or of the ring (-1), at its first use.

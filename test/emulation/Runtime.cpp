@@ -1,12 +1,12 @@
-// The emulated CUDA runtime: devices, streams, events and host functions.
+// The emulated CUDA runtime: streams, events and host functions.
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "test/emulation/Devices.h"
 #include "test/emulation/Kernels.h"
 #include "test/emulation/Memory.h"
 #include "test/emulation/Stream.h"
@@ -14,46 +14,19 @@
 namespace sheaf::emulation {
 namespace {
 
-int fromEnvironment(const char* name, int otherwise) {
-  const char* value = std::getenv(name);
-  return value ? std::atoi(value) : otherwise;
+std::mutex& orderMutex() {
+  static std::mutex& mutex = *new std::mutex;
+  return mutex;
 }
 
-// The machine's devices that this process sees, as CUDA_VISIBLE_DEVICES lists them: an index that is not one ends the
-// list (CUDA Programming Guide, "CUDA Environment Variables"). A variable of its own, because the host's own GPUs have
-// nothing to do with these.
-std::vector<int> visibleDevices() {
-  const int count = fromEnvironment("SHEAF_EMULATED_DEVICES", 1);
-  const char* listed = std::getenv("SHEAF_EMULATED_VISIBLE_DEVICES");
-  std::vector<int> devices;
-  if (!listed) {
-    for (int i = 0; i < count; ++i) devices.push_back(i);
-    return devices;
-  }
-  std::istringstream text(listed);
-  for (std::string one; std::getline(text, one, ',');) {
-    char* end = nullptr;
-    const long index = std::strtol(one.c_str(), &end, 10);
-    if (one.empty() || *end || index < 0 || index >= count) break;
-    devices.push_back(static_cast<int>(index));
-  }
-  return devices;
+void addTo(Position& into, const Position& from) {
+  for (auto [stream, done] : from) into[stream] = std::max(into[stream], done);
 }
-
-int devices() {
-  return static_cast<int>(visibleDevices().size());
-}
-
-thread_local int currentDevice = 0;
 
 }  // namespace
 
-int deviceArchitecture() {
-  return fromEnvironment("SHEAF_EMULATED_ARCHITECTURE", 90);  // an H100's
-}
-
 thread_local constinit bool inHostFunction = false;
-thread_local constinit bool inCapture = false;
+thread_local constinit Capture* threadCapture = nullptr;
 thread_local constinit KernelPosition position;
 
 void Record::reach() {
@@ -68,11 +41,29 @@ void Record::wait() {
   changed.wait(lock, [this] { return reached; });
 }
 
+cudaError_t invalidate(const std::shared_ptr<Capture>& capture, cudaError_t error) {
+  capture->invalid = true;
+  return error;
+}
+
+cudaError_t mayWait() {
+  if (inHostFunction) return cudaErrorNotPermitted;
+  if (!threadCapture) return cudaSuccess;
+  threadCapture->invalid = true;
+  return cudaErrorStreamCaptureUnsupported;
+}
+
+cudaError_t mayAsk(cudaStream_t stream) {
+  if (cudaError_t error = mayWait()) return error;
+  return stream && stream->capture ? invalidate(stream->capture, cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+}
+
 cudaError_t enqueue(cudaStream_t stream, Task task, bool waits) {
   if (inHostFunction) return cudaErrorNotPermitted;
   if (!stream) return cudaErrorInvalidResourceHandle;  // the default stream is not for work that overlaps
   if (std::shared_ptr<Capture>& capture = stream->capture) {
-    Capture::Position& known = capture->joined[stream];
+    if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
+    Position& known = capture->joined[stream];
     Capture::Node node{std::move(task), {}, waits};
     for (auto [other, done] : known) node.after.push_back(done - 1);
     capture->nodes.push_back(std::move(node));
@@ -83,12 +74,72 @@ cudaError_t enqueue(cudaStream_t stream, Task task, bool waits) {
   return cudaSuccess;
 }
 
+cudaError_t record(cudaStream_t stream, std::shared_ptr<Record>& result) {
+  auto record = std::make_shared<Record>();
+  record->stream = stream;
+  if (stream->capture) {
+    if (stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
+    record->captured = true;
+    record->capture = stream->capture;
+    record->position = stream->capture->joined[stream];
+  } else {
+    {
+      std::lock_guard lock(orderMutex());
+      ++stream->seen[stream];
+      record->position = stream->seen;
+    }
+    stream->push([record] { record->reach(); });
+  }
+  result = std::move(record);
+  return cudaSuccess;
+}
+
+cudaError_t await(cudaStream_t stream, const std::shared_ptr<Record>& record) {
+  if (stream->capture && stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  if (!record->captured) {
+    if (stream->capture) return invalidate(stream->capture, cudaErrorStreamCaptureIsolation);
+    {
+      std::lock_guard lock(orderMutex());
+      addTo(stream->seen, record->position);
+    }
+    stream->push([record] { record->wait(); });
+    return cudaSuccess;
+  }
+  // A record of a graph that has been captured already says nothing to a stream.
+  const std::shared_ptr<Capture> capture = record->capture.lock();
+  if (!capture || !capture->origin) return cudaErrorCapturedEvent;
+  if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  if (!stream->capture) stream->capture = capture;
+  if (stream->capture != capture) {
+    invalidate(capture, cudaErrorStreamCaptureMerge);
+    return invalidate(stream->capture, cudaErrorStreamCaptureMerge);
+  }
+  addTo(stream->capture->joined[stream], record->position);
+  return cudaSuccess;
+}
+
+bool comesAfter(cudaStream_t stream, const std::shared_ptr<Record>& record) {
+  auto known = [&](const Position& position) {
+    const Position& before = record->position;
+    const auto wanted = before.find(record->stream), found = position.find(record->stream);
+    return wanted == before.end() || (found != position.end() && found->second >= wanted->second);
+  };
+  if (stream->capture) return known(stream->capture->joined[stream]);
+  {
+    std::lock_guard lock(record->mutex);
+    if (record->reached) return true;
+  }
+  std::lock_guard lock(orderMutex());
+  return known(stream->seen);
+}
+
 cudaError_t launchKernel(cudaStream_t stream, dim3 blocks, dim3 threads, size_t sharedBytes,
                          std::function<void()> kernel) {
   uint64_t count = uint64_t{threads.x} * threads.y * threads.z;
   if (count == 0 || count > 1024 || threads.z > 64 || blocks.x == 0 || blocks.y == 0 || blocks.z == 0 ||
       blocks.x > INT32_MAX || blocks.y > 65535 || blocks.z > 65535 || sharedBytes > (227 << 10))
     return cudaErrorInvalidConfiguration;
+  if (stream && !inHostFunction) useContext("cudaLaunchKernel", stream->device);
   return enqueue(stream, [=, kernel = std::move(kernel)] {
     position.grid = blocks;
     position.threads = threads;
@@ -101,12 +152,22 @@ cudaError_t launchKernel(cudaStream_t stream, dim3 blocks, dim3 threads, size_t 
   });
 }
 
+// Returns an error if the thread must not ask for the event or wait for it now.
+static cudaError_t mayAskEvent(cudaEvent_t event, const char* function) {
+  if (cudaError_t error = mayWait()) return error;
+  useContext(function, event->device);
+  std::shared_ptr<Record> record = event->last();
+  if (!record || !record->captured) return cudaSuccess;
+  if (std::shared_ptr<Capture> capture = record->capture.lock()) capture->invalid = true;
+  return cudaErrorCapturedEvent;
+}
+
 }  // namespace sheaf::emulation
 
 using namespace sheaf::emulation;
 
-CUstream_st::CUstream_st()
-    : thread([this] {
+CUstream_st::CUstream_st(int device)
+    : device(device), thread([this] {
         std::unique_lock lock(mutex);
         for (;;) {
           filled.wait(lock, [this] { return !queue.empty() || stop; });
@@ -150,62 +211,8 @@ bool CUstream_st::idle() {
 
 extern "C" {
 
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = devices();
-  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
-}
-
-cudaError_t cudaSetDevice(int device) {
-  if (device < 0 || device >= devices()) return cudaErrorInvalidDevice;
-  currentDevice = device;
-  return cudaSuccess;
-}
-
-cudaError_t cudaGetDevice(int* device) {
-  *device = currentDevice;
-  return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device < 0 || device >= devices()) return cudaErrorInvalidDevice;
-  *properties = {};
-  std::strcpy(properties->name, "Emulated GPU");
-  properties->uuid.bytes[0] = static_cast<char>(visibleDevices()[static_cast<size_t>(device)]);
-  properties->major = deviceArchitecture() / 10;
-  properties->minor = deviceArchitecture() % 10;
-  properties->multiProcessorCount = 4;
-  properties->warpSize = 32;
-  properties->sharedMemPerBlockOptin = 227 << 10;
-  size_t free = 0;
-  return cudaMemGetInfo(&free, &properties->totalGlobalMem);
-}
-
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  cudaDeviceProp properties;
-  if (cudaError_t error = cudaGetDeviceProperties(&properties, device)) return error;
-  switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor:
-      *value = properties.major;
-      return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor:
-      *value = properties.minor;
-      return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount:
-      *value = properties.multiProcessorCount;
-      return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = static_cast<int>(properties.sharedMemPerBlockOptin);
-      return cudaSuccess;
-    case cudaDevAttrHostNumaId:
-      *value = fromEnvironment("SHEAF_EMULATED_NODE", -1);
-      return cudaSuccess;
-    default:
-      return cudaErrorInvalidValue;
-  }
-}
-
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = CUDART_VERSION;
+  *version = driverVersion();
   return cudaSuccess;
 }
 
@@ -228,6 +235,10 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "pointer does not correspond to a registered memory region";
     case cudaErrorInvalidValue:
       return "invalid argument";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
     default:
       return "an emulated error";
   }
@@ -239,14 +250,16 @@ cudaError_t cudaGetLastError() {
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  useContext("cudaDeviceGetStreamPriorityRange");
   *least = 0;
   *greatest = -5;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {
+  useContext("cudaStreamCreateWithPriority");
   if (flags != cudaStreamNonBlocking || priority > 0 || priority < -5) return cudaErrorInvalidValue;
-  *stream = new CUstream_st;
+  *stream = new CUstream_st(currentDevice());
   return cudaSuccess;
 }
 
@@ -255,31 +268,35 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) 
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  useContext("cudaStreamDestroy", stream->device);
   delete stream;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (restricted()) return cudaErrorNotPermitted;
-  if (!stream) return cudaSuccess;
-  if (stream->capture) return cudaErrorStreamCaptureUnsupported;
+  if (cudaError_t error = mayAsk(stream)) return error;
+  if (!stream) return useContext("cudaStreamSynchronize"), cudaSuccess;
+  useContext("cudaStreamSynchronize", stream->device);
   stream->drain();
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  if (restricted()) return cudaErrorNotPermitted;
-  if (stream && stream->capture) return cudaErrorStreamCaptureUnsupported;
-  return !stream || stream->idle() ? cudaSuccess : cudaErrorNotReady;
+  if (cudaError_t error = mayAsk(stream)) return error;
+  if (!stream) return useContext("cudaStreamQuery"), cudaSuccess;
+  useContext("cudaStreamQuery", stream->device);
+  return stream->idle() ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
-  *event = new CUevent_st;
+  useContext("cudaEventCreateWithFlags");
+  *event = new CUevent_st(currentDevice());
   (*event)->timed = !(flags & cudaEventDisableTiming);
   return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  useContext("cudaEventDestroy", event->device);
   delete event;
   return cudaSuccess;
 }
@@ -287,52 +304,35 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (inHostFunction) return cudaErrorNotPermitted;
   if (!stream) return cudaErrorInvalidResourceHandle;
-  auto record = std::make_shared<Record>();
-  if (stream->capture) {
-    record->capture = stream->capture;
-    record->position = stream->capture->joined[stream];
-  } else {
-    stream->push([record] { record->reach(); });
-  }
+  useContext("cudaEventRecord", stream->device);
+  // CUDA Programming Guide, "Stream and Event Behavior": they belong to one device.
+  if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
+  std::shared_ptr<Record> made;
+  if (cudaError_t error = record(stream, made)) return error;
   std::lock_guard lock(event->mutex);
-  event->latest = std::move(record);
+  event->latest = std::move(made);
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
   if (inHostFunction) return cudaErrorNotPermitted;
   if (!stream) return cudaErrorInvalidResourceHandle;
+  useContext("cudaStreamWaitEvent", stream->device);
   std::shared_ptr<Record> record = event->last();
-  if (!record) return cudaSuccess;
-  if (!record->capture) {
-    if (stream->capture) return cudaErrorStreamCaptureIsolation;
-    stream->push([record] { record->wait(); });
-    return cudaSuccess;
-  }
-  // A record of a graph that has been captured already says nothing to a stream.
-  if (!record->capture->origin) return cudaErrorCapturedEvent;
-  if (!stream->capture) stream->capture = record->capture;
-  if (stream->capture != record->capture) return cudaErrorStreamCaptureIsolation;
-  Capture::Position& position = stream->capture->joined[stream];
-  for (auto [other, done] : record->position) position[other] = std::max(position[other], done);
-  return cudaSuccess;
+  return record ? await(stream, record) : cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (restricted()) return cudaErrorNotPermitted;
+  if (cudaError_t error = mayAskEvent(event, "cudaEventQuery")) return error;
   std::shared_ptr<Record> record = event->last();
   if (!record) return cudaSuccess;
-  if (record->capture) return cudaErrorCapturedEvent;
   std::lock_guard lock(record->mutex);
   return record->reached ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (restricted()) return cudaErrorNotPermitted;
-  std::shared_ptr<Record> record = event->last();
-  if (!record) return cudaSuccess;
-  if (record->capture) return cudaErrorCapturedEvent;
-  record->wait();
+  if (cudaError_t error = mayAskEvent(event, "cudaEventSynchronize")) return error;
+  if (std::shared_ptr<Record> record = event->last()) record->wait();
   return cudaSuccess;
 }
 
@@ -344,6 +344,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  if (stream && !inHostFunction) useContext("cudaLaunchHostFunc", stream->device);
   return enqueue(stream, [function, data] {
     inHostFunction = true;
     function(data);

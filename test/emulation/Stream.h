@@ -18,6 +18,9 @@ namespace sheaf::emulation {
 
 using Task = std::function<void()>;
 
+// States how far each stream's work is known to be done.
+using Position = std::map<cudaStream_t, size_t>;
+
 // A capture under way, later a graph. Its nodes run in a random order that respects its edges: what a stream's order or
 // an event does not order is not ordered. What edges do not show is checked: that every stream that joined the capture
 // is waited for by the stream that began it.
@@ -27,14 +30,26 @@ struct Capture {
     std::vector<size_t> after;  // nodes with smaller indices
     bool waits;                 // for other GPUs, while other nodes go on
   };
-  using Position = std::map<cudaStream_t, size_t>;  // how far each stream's work is known to be done
   std::vector<Node> nodes;
   cudaStream_t origin = nullptr;
+  std::thread::id thread;  // that began it
+  int device = 0;
+  bool invalid = false;
   std::map<cudaStream_t, Position> joined;
+  // A node that waits: its index, and a flag for each such node before it that must be done first.
+  struct Collective {
+    size_t node;
+    std::vector<bool> after;
+  };
+  std::vector<Collective> collectives;
   // Released when the graph, all of its instances and their launches are gone (cudaUserObject).
   std::vector<std::shared_ptr<void>> held;
 
+  // Fills `collectives`, once all nodes are known.
+  void findCollectives();
   void run() const;
+  // Draws the order in which this device runs the collectives of a launch.
+  std::vector<size_t> orderOfCollectives(uint32_t launch) const;
 };
 
 // One record of an event. The event itself is the latest one.
@@ -43,9 +58,12 @@ struct Record {
   std::condition_variable changed;
   bool reached = false;
   std::chrono::steady_clock::time_point time;
-  // Of a record in a capture, which is not a point in time.
-  std::shared_ptr<Capture> capture;
-  Capture::Position position;
+  cudaStream_t stream = nullptr;
+  // All work that is done when the record is reached, including the stream's own.
+  Position position;
+  // A record in a capture is not a point in time. It does not keep the graph alive.
+  bool captured = false;
+  std::weak_ptr<Capture> capture;
 
   void reach();
   void wait();
@@ -54,19 +72,32 @@ struct Record {
 // Whether this thread runs a host function, in which calls of the runtime are not allowed.
 extern thread_local constinit bool inHostFunction;
 
-// Whether this thread captures a stream: what might wait, or allocates, is not allowed then either.
-extern thread_local constinit bool inCapture;
-inline bool restricted() {
-  return inHostFunction || inCapture;
-}
+// The capture that this thread has begun, or null.
+extern thread_local constinit Capture* threadCapture;
+
+// Returns an error if a call that may wait or allocate is not allowed now. It is not in a host function, and it
+// invalidates the thread's capture (CUDA Programming Guide, CUDA Graphs, "Prohibited and Unhandled Operations",
+// "Invalidation").
+cudaError_t mayWait();
+// Does the same for a call that asks for the stream's state or waits for it, which may not be in a capture.
+cudaError_t mayAsk(cudaStream_t stream);
+// Invalidates the capture, in which a prohibited operation was tried, and returns `error`.
+cudaError_t invalidate(const std::shared_ptr<Capture>& capture, cudaError_t error);
 
 // Appends work to the stream, or to its capture. `waits`: it may wait for other GPUs.
 cudaError_t enqueue(cudaStream_t stream, Task task, bool waits = false);
 
+// Record, as an event does, what the stream has been given so far, and let a stream wait for that.
+cudaError_t record(cudaStream_t stream, std::shared_ptr<Record>& result);
+cudaError_t await(cudaStream_t stream, const std::shared_ptr<Record>& record);
+// Returns true if work that the stream is given from now on comes after the record: by the order of streams and events,
+// or because the record has been reached. Both are in one capture, or in none.
+bool comesAfter(cudaStream_t stream, const std::shared_ptr<Record>& record);
+
 }  // namespace sheaf::emulation
 
 struct CUstream_st {
-  CUstream_st();
+  explicit CUstream_st(int device);
   ~CUstream_st();
   void push(sheaf::emulation::Task task);
   void drain();
@@ -77,11 +108,17 @@ struct CUstream_st {
   std::deque<sheaf::emulation::Task> queue;
   uint64_t pushed = 0, done = 0;
   bool stop = false;
+  const int device;
+  // The records of each stream that come before this stream's next work. One mutex guards those of all streams.
+  sheaf::emulation::Position seen;
   std::shared_ptr<sheaf::emulation::Capture> capture;  // by the issuing thread only
   std::thread thread;
 };
 
 struct CUevent_st {
+  explicit CUevent_st(int device) : device(device) {}
+
+  const int device;
   std::mutex mutex;
   bool timed = true;
   std::shared_ptr<sheaf::emulation::Record> latest;

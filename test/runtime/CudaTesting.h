@@ -72,6 +72,18 @@ std::vector<T> readBuffer(RankContext& context, const plan::Plan& plan, uint32_t
   return values;
 }
 
+// A plan that reads an input, and copies it on another stream.
+inline PlanBuilder inputAndCopy() {
+  PlanBuilder builder;
+  const uint32_t input = builder.buffer(8), copied = builder.buffer(8);
+  *builder.instruction("tokens").mutable_input()->mutable_destination() = builder.operand(input, plan::WRITE);
+  builder.record(0, 0);
+  builder.wait(0, 1);
+  builder.call(plan::CopyCall{.elementBytes = 1, .dimensions = {{8, 1, 1}}},
+               {builder.operand(input, plan::READ), builder.operand(copied, plan::WRITE)}, "copy", 1);
+  return builder;
+}
+
 // Tests of a real GPU are skipped where there is none, with the reason.
 class CudaTest : public ::testing::Test {
  protected:

@@ -5,7 +5,7 @@ if(NOT TARGET sheaf_cuda_emulated)
 endif()
 sheaf_add_gtest(cuda_test SLOW
   SOURCES cuda_collectives_test.cpp cuda_context_test.cpp cuda_emulated_test.cpp cuda_host_test.cpp cuda_nccl_test.cpp
-          cuda_transfer_test.cpp
+          cuda_rules_test.cpp cuda_transfer_test.cpp
   LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
 sheaf_device_test_options(cuda_test sheaf_cuda_emulated)
 

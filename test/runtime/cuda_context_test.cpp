@@ -276,6 +276,25 @@ TEST_F(CudaContextTest, InputThatCannotBeRead) {
   }
 }
 
+// A run that is aborted during a capture ends the capture: the thread could not use CUDA otherwise.
+TEST_F(CudaContextTest, AnAbortEndsACapture) {
+  const PlanBuilder builder = inputAndCopy();
+  Contexts contexts = openCuda(builder.plan);
+  ASSERT_EQ(contexts.size(), 1u);
+  for (int round = 0; round < 3; ++round) {
+    auto values = std::make_shared<StepValues>();
+    values->readInput = [&, round](int64_t, uint32_t, std::span<std::byte>) {
+      if (round == 2) contexts[0]->abort("the host gave up");
+      return Status();
+    };
+    for (const plan::Instruction& instruction : builder.plan.body()) (void)contexts[0]->issue(instruction, values);
+  }
+  EXPECT_EQ(contexts[0]->synchronize().message(), "rank 0: the host gave up");
+  std::vector<std::byte> some(8);
+  const Status status = contexts[0]->read(0, some);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
 TEST_F(CudaContextTest, HostAccessOutsideTheArena) {
   PlanBuilder builder;
   builder.buffer(128);

@@ -35,8 +35,8 @@ set(emulation ${PROJECT_SOURCE_DIR}/test/emulation)
 set(device ${PROJECT_SOURCE_DIR}/runtime/device/cuda)
 sheaf_add_gtest(cuda_blas_test
   SOURCES cuda_blas_test.cpp cuda_cublaslt_test.cpp ${device}/Blas.cpp ${device}/BlasTuning.cpp ${emulation}/CublasLt.cpp
-          ${emulation}/Runtime.cpp ${emulation}/Capture.cpp ${emulation}/Memory.cpp ${emulation}/ThreadBlock.cpp
-          ${emulation}/WarpOrder.cpp
+          ${emulation}/Runtime.cpp ${emulation}/Capture.cpp ${emulation}/Collectives.cpp ${emulation}/Devices.cpp
+          ${emulation}/Memory.cpp ${emulation}/ThreadBlock.cpp ${emulation}/WarpOrder.cpp
   LIBS SheafBase)
 target_include_directories(cuda_blas_test SYSTEM PRIVATE ${SHEAF_CUDA_INCLUDE})
 target_compile_definitions(cuda_blas_test PRIVATE SHEAF_CUDA_EMULATION)

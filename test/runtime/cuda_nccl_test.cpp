@@ -12,6 +12,7 @@
 
 #include "test/runtime/CudaCollectives.h"
 #include "test/runtime/CudaProcesses.h"
+#include "test/runtime/Deadline.h"
 
 namespace sheaf::testing {
 namespace {
@@ -23,44 +24,6 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// Ends the test program if what it guards hangs.
-class Deadline {
- public:
-  explicit Deadline(std::chrono::seconds seconds)
-      : thread_([this, seconds] {
-          std::unique_lock lock(mutex_);
-          if (over_.wait_for(lock, seconds, [this] { return done_; })) return;
-          std::fprintf(stderr, "the test hangs\n");
-          _exit(1);
-        }) {}
-  ~Deadline() {
-    {
-      std::lock_guard lock(mutex_);
-      done_ = true;
-    }
-    over_.notify_one();
-    thread_.join();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable over_;
-  bool done_ = false;
-  std::thread thread_;
-};
-
-// Runs `body` in a process of its own, so that a crash and a hang are failures of the test that says what it was.
-void expectEnds(std::chrono::seconds seconds, const std::function<void()>& body) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        Deadline deadline(seconds);
-        body();
-        _exit(::testing::Test::HasFailure() ? 1 : 0);
-      },
-      ::testing::ExitedWithCode(0), "");
-}
 
 // A gather on one communicator, then a sum on the other, on one stream, as the compiler makes them.
 PlanBuilder gatherAndSum(plan::CollectiveOp sum, uint64_t count) {
@@ -76,6 +39,73 @@ PlanBuilder gatherAndSum(plan::CollectiveOp sum, uint64_t count) {
     builder.collective(sum, plan::F32, 2 * count, builder.operand(terms, plan::READ_WRITE),
                        builder.operand(terms, plan::READ_WRITE), 1);
   return builder;
+}
+
+// Two collectives of different communicators on two streams, without an event between them.
+PlanBuilder unorderedCollectives(uint64_t count = 32) {
+  PlanBuilder builder;
+  builder.plan.set_ranks(2);
+  const uint32_t gathered = builder.buffer(2 * 4 * count), sum = builder.buffer(256);
+  plan::Operand own = builder.operand(gathered, plan::READ_WRITE);
+  own.set_bytes(4 * count), own.set_shard_stride(4 * count);
+  builder.collective(plan::ALL_GATHER, plan::F32, count, own, builder.operand(gathered, plan::READ_WRITE), 0, 1);
+  builder.collective(plan::ALL_REDUCE, plan::F32, 64, builder.operand(sum, plan::READ_WRITE),
+                     builder.operand(sum, plan::READ_WRITE), 1, 2);
+  return builder;
+}
+
+// A GPU that runs one collective at a time may run two that nothing orders in another order than its peer. NCCL orders
+// them from 2.26 on, unless the environment says otherwise; events do before that.
+TEST(NcclRules, CollectivesOfTwoCommunicatorsHaveOneOrder) {
+  struct Case {
+    const char *version, *variable, *order;
+  };
+  for (const Case& c : {Case{"2.28", nullptr, "nccl"},
+                        {"2.28", "1", "nccl"},
+                        {"2.28", "0", "events"},
+                        {"2.26", nullptr, "nccl"},
+                        {"2.25", nullptr, "events"},
+                        {"2.25", "1", "events"}})
+    for (bool graphs : {false, true}) {
+      SCOPED_TRACE(std::string(c.version) + (c.variable ? c.variable : "") + (graphs ? " graphs" : " one by one"));
+      Variable version("SHEAF_EMULATED_NCCL", c.version);
+      std::optional<Variable> given;
+      if (c.variable) given.emplace("NCCL_LAUNCH_ORDER_IMPLICIT", c.variable);
+      expectEnds(std::chrono::seconds(60), [&] {
+        PlanBuilder builder = unorderedCollectives();
+        std::atomic<int> noted = 0;
+        DeviceOptions options;
+        options.graphs = graphs;
+        options.note = [&](const std::string& name, const std::string& value) {
+          noted += name == "order_of_collectives" && value == c.order;
+        };
+        Processes processes(builder.plan, 2, options, std::chrono::seconds(3));
+        EXPECT_EQ(noted, 2);
+        processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank], 8)); });
+      });
+    }
+}
+
+// NCCL 2.29 gathers large messages by copy engines on Blackwell, without being asked to, and small ones by kernels.
+// Then its order of launches fails in captures, and events make the order.
+TEST(NcclRules, EventsOrderWhatCopyEnginesAndKernelsGather) {
+  Variable version("SHEAF_EMULATED_NCCL", "2.29"), blackwell("SHEAF_EMULATED_ARCHITECTURE", "100");
+  Variable threshold("NCCL_SYM_CE_THRESHOLD", "1048576"), host("NCCL_HOSTID", "one");
+  expectEnds(std::chrono::seconds(60), [] {
+    PlanBuilder builder = unorderedCollectives(300'000);
+    Processes processes(builder.plan, 2);
+    processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank], 6)); });
+  });
+}
+
+// On one stream they are in order, and NCCL is not asked to order them.
+TEST(NcclRules, CollectivesOfOneStreamAreInOrder) {
+  expectEnds(std::chrono::seconds(60), [] {
+    PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
+    Processes processes(builder.plan, 2);
+    processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank], 6)); });
+    EXPECT_EQ(std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), nullptr);
+  });
 }
 
 // Processes with a GPU each, on one machine, on machines of three, and on the plan's nodes.

@@ -35,6 +35,8 @@ class Communicators {
                          cudaStream_t stream, uint32_t streamIndex) = 0;
   // Waits until the issuing threads of all ranks of this process that meet on the communicator have come here.
   virtual Status meet(int64_t local, uint32_t communicator) { return {}; }
+  // A graph begins or ends. All that was enqueued before this is ordered before what comes after it.
+  virtual void beginOrder() {}
   // Whether what is enqueued may be captured in a graph.
   virtual bool capturable() const = 0;
   // Bytes that collectives need on the GPU besides the arenas, for all of this process's ranks.

@@ -125,7 +125,6 @@ Status CudaContext::openGraphs() {
 
 CudaContext::~CudaContext() {
   if (streams_.empty()) return;
-  (void)useGpu(world_->gpu.index);
   // A rank that is destroyed while its peers wait for it must end their waits.
   if (graphs_) graphs_->dropCapture();
   bool idle = true;
@@ -151,13 +150,11 @@ void CudaContext::raiseFinding(uint64_t finding) {
 }
 
 Status CudaContext::read(uint64_t offset, std::span<std::byte> host) {
-  SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
   Status status = arena_.read(offset, host);
   return status.ok() ? status : Status::error(cat("rank ", rank(), ": ", status.message()));
 }
 
 Status CudaContext::write(uint64_t offset, std::span<const std::byte> host) {
-  SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
   Status status = arena_.write(offset, host);
   return status.ok() ? status : Status::error(cat("rank ", rank(), ": ", status.message()));
 }
@@ -187,7 +184,7 @@ Status CudaContext::verifyChecksum() {
 }
 
 uint64_t CudaContext::highestTouchedByte() {
-  return useGpu(world_->gpu.index).ok() ? arena_.highestTouchedByte() : 0;
+  return arena_.highestTouchedByte();
 }
 
 Status CudaContext::poll() {
@@ -201,7 +198,7 @@ Status CudaContext::poll() {
 }
 
 Status CudaContext::synchronize() {
-  SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
+  graphs_->dropCapture();  // the step was not issued to its end
   for (Stream& stream : streams_)
     if (Status status = check(cudaStreamSynchronize(stream.get()), "the GPU failed"); !status.ok())
       abort(cat(status.message(), ", at ", progress_.text()));
@@ -220,7 +217,11 @@ Status CudaContext::synchronize() {
 }
 
 Status CudaContext::issue(const plan::Instruction& instruction, Values step) {
-  if (world_->abort.raised()) return world_->abort.status();
+  if (world_->abort.raised()) {
+    // The run may have been aborted during a capture, which only this thread can end.
+    graphs_->dropCapture();
+    return world_->abort.status();
+  }
   Entry* entry = table_->find(instruction);
   if (!entry) return Status::error(cat("rank ", rank(), ": the instruction is not in the plan"));
   progress_.setBusy(true);
@@ -234,7 +235,6 @@ Status CudaContext::issue(const plan::Instruction& instruction, Values step) {
 }
 
 Status CudaContext::perform(Entry& entry, const Values& step) {
-  SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
   const size_t list = entry.list >= 0 ? static_cast<size_t>(entry.list) : lists_.size() - 1;
   if (entry.list < 0)
     current_ = list;
@@ -277,6 +277,7 @@ Status CudaContext::begin(size_t number, const StepValues* step) {
     if (Entry& entry = table_->at(i); entry.slots)
       if (Expected<std::byte*> slot = entry.slots->acquire(list.slot); !slot.ok()) return slot.status();
   stepOnStream_.assign(streams_.size(), kUnknownStep);
+  world_->communicators->beginOrder();
   return graphs_->beginCapture();
 }
 
@@ -286,6 +287,7 @@ Status CudaContext::end(size_t number, const Values& step) {
   if (mode_ == Mode::kDirect) return {};
   if (mode_ == Mode::kCapture) SHEAF_RETURN_IF_ERROR(graphs_->endCapture(graphOf(number)));
   mode_ = Mode::kDirect;
+  world_->communicators->beginOrder();
   SHEAF_RETURN_IF_ERROR(graphs_->launch(graphOf(number)));
   stepOnStream_.assign(streams_.size(), kUnknownStep);
   for (uint32_t event : list.recordedEvents) lastInGraph_[event] = true;

@@ -1,6 +1,6 @@
 // A rank on a GPU: its arenas, a CUDA stream for each stream of the plan, and events. The issuing thread enqueues
 // everything in the plan's order. What a step takes from the host is read by that thread when it is issued, up to a
-// step before the GPU needs it.
+// step before the GPU needs it. Every function is called by a thread that uses the rank's GPU: RankOnGpu.h.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,17 @@
 
 namespace sheaf::cuda {
 
-class CudaContext : public RankContext {
+// A RankContext for RankOnGpu alone: nothing else can call one, or hand one out.
+class CudaContext : private RankContext {
  public:
   // `local` counts the ranks of this process.
   static Expected<std::unique_ptr<CudaContext>> create(std::shared_ptr<World> world, int64_t local);
   ~CudaContext() override;
 
+  const Blas& blas() const { return *blas_; }
+
+ private:
+  friend class RankOnGpu;
   Status issue(const plan::Instruction& instruction, std::shared_ptr<const StepValues> step) override;
   Status poll() override;
   Status synchronize() override;
@@ -35,9 +40,6 @@ class CudaContext : public RankContext {
   Expected<std::unique_ptr<Burst>> prepare(std::span<const plan::Instruction* const> instructions) override;
   void abort(const std::string& why) override;
 
-  const Blas& blas() const { return *blas_; }
-
- private:
   using Values = std::shared_ptr<const StepValues>;
   // How often instructions are issued one by one before they are captured. The first use of a library may do what a
   // capture forbids. And NCCL's copy engines must have gathered twice, or the first gather of a graph does not wait for

@@ -9,7 +9,7 @@
 #include "runtime/base/AtomicFile.h"
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/device/cuda/Blas.h"
-#include "runtime/device/cuda/CudaContext.h"
+#include "runtime/device/cuda/RankOnGpu.h"
 #include "runtime/device/cuda/kernels/Reduce.h"
 #include "runtime/device/cuda/nccl/NcclCommunicators.h"
 #include "runtime/plan/RankMemory.h"
@@ -80,7 +80,8 @@ Status openWorld(World& world) {
   if (!several) {
     world.communicators = makePeerCommunicators(*world.plan, world.localRanks, world.abort);
   } else {
-    auto communicators = nccl::makeCommunicators(*world.plan, world.options, world.abort, *world.progress[0]);
+    auto communicators =
+        nccl::makeCommunicators(*world.plan, world.options, world.abort, *world.progress[0], world.gpu.index);
     if (!communicators.ok()) return communicators.status();
     world.communicators = std::move(*communicators);
   }
@@ -198,7 +199,7 @@ class CudaDevice : public Device {
       }
       if (options.ranks > world->localRanks)
         SHEAF_RETURN_IF_ERROR(compareProducts((*context)->blas(), *options.processes, options));
-      contexts.push_back(std::move(*context));
+      contexts.push_back(std::make_unique<RankOnGpu>(std::move(*context), world->gpu.index));
     }
     if (options.note) {
       options.note("gpu", world->gpu.name);

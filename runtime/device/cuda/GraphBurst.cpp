@@ -10,7 +10,6 @@ class CudaContext::GraphBurst : public Burst {
       : context_(context), graph_(std::move(graph)), begin_(std::move(begin)), end_(std::move(end)) {}
 
   Expected<double> run() override {
-    SHEAF_RETURN_IF_ERROR(useGpu(context_.world_->gpu.index));
     context_.progress_.setBusy(true);
     const cudaStream_t stream = context_.streams_[0].get();
     SHEAF_RETURN_IF_ERROR(check(cudaEventRecord(begin_.get(), stream), "cannot record an event"));
@@ -45,18 +44,17 @@ Expected<std::unique_ptr<Burst>> CudaContext::prepare(std::span<const plan::Inst
   // The host's part is asked for when an instruction is issued, not when a graph is launched.
   for (const plan::Instruction* instruction : instructions)
     if (const Entry* entry = table_->find(*instruction); entry && entry->asksHost()) return std::unique_ptr<Burst>();
-  SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
   progress_.setBusy(true);
   for (int64_t i = 0; i < kRunsBeforeGraphs; ++i) {
     SHEAF_RETURN_IF_ERROR(enqueueAll(instructions));
     SHEAF_RETURN_IF_ERROR(synchronize());
   }
-  SHEAF_RETURN_IF_ERROR(graphs_->beginCapture());
-  if (Status status = enqueueAll(instructions); !status.ok()) {
-    graphs_->dropCapture();
-    return status;
-  }
-  Expected<GraphInstance> graph = graphs_->endCapture();
+  world_->communicators->beginOrder();
+  Status status = graphs_->beginCapture();
+  if (status.ok()) status = enqueueAll(instructions);
+  Expected<GraphInstance> graph = status.ok() ? graphs_->endCapture() : Expected<GraphInstance>(status);
+  graphs_->dropCapture();  // it is still open after an error
+  world_->communicators->beginOrder();
   if (!graph.ok()) return graph.status();
   Expected<Event> begin = makeEvent(true), end = makeEvent(true);
   if (!begin.ok()) return begin.status();

@@ -21,7 +21,7 @@ class StepGraphs {
   Status endCapture(size_t graph);
   // Into a graph that belongs to no list.
   Expected<GraphInstance> endCapture();
-  // Ends a capture that failed, so that the streams can be used.
+  // Ends a capture that failed, so that the streams can be used. By the thread that began it.
   void dropCapture();
   bool capturing() const { return capturing_; }
 

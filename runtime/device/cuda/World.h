@@ -34,7 +34,9 @@ struct World {
   // are allocated by.
   std::vector<std::unique_ptr<Arena>> arenas;
 
+  // On any thread: the last reference may be that of a thread that watches other processes.
   ~World() {
+    if (gpu.architecture > 0) (void)useGpu(gpu.index);
     if (communicators) communicators->releaseArenas();
   }
 };

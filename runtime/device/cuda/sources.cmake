@@ -3,8 +3,8 @@ include(${CMAKE_CURRENT_LIST_DIR}/functions/sources.cmake)  # SHEAF_CUDA_FUNCTIO
 set(SHEAF_CUDA_SOURCES
   Arena.cpp CudaContext.cpp CudaDevice.cpp FilePersist.cpp FileStream.cpp GraphBurst.cpp Gpu.cpp HostArena.cpp HostCompute.cpp
   HostThread.cpp InstructionClock.cpp InstructionTable.cpp OtherSpaces.cpp
-  PeerCommunicators.cpp Progress.cpp StepGraphs.cpp
-  nccl/Communicator.cpp nccl/ExchangedSums.cpp nccl/NcclCommunicators.cpp nccl/Watchdog.cpp
+  PeerCommunicators.cpp Progress.cpp RankOnGpu.cpp StepGraphs.cpp
+  nccl/Communicator.cpp nccl/Environment.cpp nccl/ExchangedSums.cpp nccl/LaunchOrder.cpp nccl/NcclCommunicators.cpp nccl/Watchdog.cpp
   ${SHEAF_CUDA_FUNCTION_SOURCES})
 # Only in the real library: the double has others in test/emulation.
 set(SHEAF_CUDA_REAL_SOURCES FusedKernels.cpp nccl/NcclApi.cpp)

@@ -12,6 +12,8 @@ from jobs import MODEL, RANKS, STAGE, Job, common, losses, lost, plan, running
 
 def cases(session):
     yield Case("gpu-processes/bits", lambda: same_bits(session))
+    for nccl in ("2.25", "2.28"):
+        yield Case(f"gpu-processes/nodes-{nccl}", lambda v=nccl: nodes(session, v))
     for launcher in ("torchrun", "srun"):
         yield Case(f"gpu-processes/one-gpu-each-by-{launcher}", lambda v=launcher: one_gpu_each(session, v))
     yield Case("gpu-processes/unknown", lambda: unknown(session))
@@ -23,8 +25,8 @@ def cases(session):
 
 
 def emulated(session):
-    """The environment of a job on emulated GPUs, one for each process."""
-    return {"SHEAF_CUDA_LIBRARY": library(session), "SHEAF_EMULATED_DEVICES": RANKS}
+    """The environment of a job on emulated GPUs, one for each process, which ends a process that opens another one's."""
+    return {"SHEAF_CUDA_LIBRARY": library(session), "SHEAF_EMULATED_DEVICES": RANKS, "SHEAF_EMULATED_CONTEXTS": 1}
 
 
 def fat_plan(session):
@@ -43,6 +45,22 @@ def same_bits(session):
     expect(digest(where / "one") == digest(where / "four"), "other weights")
     expect(losses(read_log(where / "one.log")[0]) == losses(read_log(where / "four.log")[0]), "other losses")
     session.succeed("sheaf-run", plan(session), *common(1), "--resume", where / "state")
+
+
+def nodes(session, nccl):
+    """Hops between nodes and within them are on two streams. NCCL orders them, or events do before NCCL 2.26."""
+    plan_of_nodes = session.plan(MODEL.model, RANKS, STAGE, 8, (*MODEL.options, "--target", "cpu,cuda:sm_90", "--ranks-per-node", 2))
+    where = session.folder()
+    arguments = [plan_of_nodes, *common(6), "--device", "cuda"]
+    session.succeed("sheaf-run", *arguments, "--save", where / "one", env={**os.environ, **{k: str(v) for k, v in emulated(session).items()}})
+    for graphs in ((), ("--no-graphs",)):
+        with Job(session, RANKS, *arguments, *graphs, "--save", where / "four", "--log", where / "log",
+                 environment={**emulated(session), "SHEAF_EMULATED_NCCL": nccl}) as job:
+            job.succeed()
+        expect(digest(where / "one") == digest(where / "four"), f"other weights {graphs}")
+        device = next(e for e in read_log(where / "log")[1] if e["event"] == "device")
+        expect(device["order_of_collectives"] == ("events" if nccl == "2.25" else "nccl"), f"the log says {device}")
+        expect(not any("nothing orders" in process.error_text() for process in job.processes), "a collective has no order")
 
 
 def on_gpus(session, launcher, **more):
@@ -121,6 +139,7 @@ def abandoned(session, windows):
 def other_nccl(session):
     """Variables by which NCCL chooses how messages travel are the same in all processes."""
     for name in ("NCCL_ALGO", "NCCL_PROTO", "NCCL_GRAPH_REGISTER", "NCCL_LOCAL_REGISTER", "NCCL_P2P_LL_THRESHOLD", "NCCL_CTA_POLICY",
-                 "NCCL_SYM_CE_THRESHOLD", "NCCL_WIN_ENABLE", "NCCL_CUMEM_ENABLE"):
+                 "NCCL_SYM_CE_THRESHOLD", "NCCL_WIN_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE", "NCCL_LAUNCH_ORDER_IMPLICIT",
+                 "NCCL_GRAPH_MIXING_SUPPORT", "NCCL_GRAPH_STREAM_ORDERING"):
         with on_gpus(session, "torchrun", **{name: lambda rank: rank}) as job:
             expect_all_refuse(job, f"{name}=0", f"{name}=1")

@@ -1,7 +1,5 @@
 #include "runtime/device/cuda/nccl/NcclCommunicators.h"
 
-#include <strings.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -13,10 +11,13 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/comm/process/ProcessGroup.h"
+#include "runtime/device/cuda/Gpu.h"
 #include "runtime/device/cuda/Resources.h"
 #include "runtime/device/cuda/SumTypes.h"
 #include "runtime/device/cuda/nccl/Communicator.h"
+#include "runtime/device/cuda/nccl/Environment.h"
 #include "runtime/device/cuda/nccl/ExchangedSums.h"
+#include "runtime/device/cuda/nccl/LaunchOrder.h"
 #include "runtime/device/cuda/nccl/NcclApi.h"
 #include "runtime/device/cuda/nccl/Watchdog.h"
 #include "runtime/plan/Generations.h"
@@ -27,6 +28,7 @@ namespace sheaf::nccl {
 namespace {
 
 constexpr int kCopyEngineVersion = 22800;
+constexpr int kCopyEnginesBySize = 22900;  // on Blackwell, without being asked
 // NCCL's aborts, once nothing waits on the GPU, take far less.
 constexpr std::chrono::milliseconds kAbortGrace{5'000};
 
@@ -50,33 +52,11 @@ ncclDataType_t dataType(cuda::SumType type) {
 
 // What the warm-up registers: little, so that it leaves no large hole in NCCL's symmetric address space.
 constexpr uint64_t kWindowWarmUp = 2 << 20;
-// Each process chooses by these how a message travels, and all must choose the same.
-constexpr const char* kAgreed[] = {"NCCL_ALGO",           "NCCL_PROTO",
-                                   "NCCL_GRAPH_REGISTER", "NCCL_CTA_POLICY",
-                                   "NCCL_LOCAL_REGISTER", "NCCL_P2P_LL_THRESHOLD",
-                                   "NCCL_WIN_ENABLE",     "NCCL_SYM_CE_THRESHOLD",
-                                   "NCCL_CUMEM_ENABLE"};
-
-bool windowsWanted() {
-  const char* value = std::getenv("SHEAF_NCCL_WINDOWS");
-  return !value || std::string_view(value) != "0";
-}
-
-// Bits that do not change from run to run.
-Status chooseRing() {
-  for (const auto& [name, wanted] : {std::pair("NCCL_ALGO", "Ring"), std::pair("NCCL_PROTO", "Simple")}) {
-    setenv(name, wanted, 0);
-    if (const char* value = std::getenv(name); strcasecmp(value, wanted) != 0)
-      return Status::error(cat("--reduce-order ring sets ", name, " to ", wanted, ", the environment has ", value,
-                               ": unset ", name, ", or run with --reduce-order tree"));
-  }
-  return {};
-}
-
 class NcclCommunicators : public cuda::Communicators {
  public:
-  NcclCommunicators(const Api& api, const plan::Plan& plan, const DeviceOptions& options, comm::AbortSignal& abort)
-      : api_(api), plan_(plan), options_(options), abort_(abort) {
+  NcclCommunicators(const Api& api, const plan::Plan& plan, const DeviceOptions& options, comm::AbortSignal& abort,
+                    int gpu)
+      : api_(api), plan_(plan), options_(options), abort_(abort), gpu_(gpu) {
     for (uint32_t i = 0; i < plan.communicators(); ++i) {
       const plan::Axis axis = plan::axisOf(plan, static_cast<int>(i));
       groups_.push_back({static_cast<uint64_t>(axis == plan::WORLD ? options.ranks : plan::ranksOn(plan, axis)),
@@ -137,6 +117,8 @@ class NcclCommunicators : public cuda::Communicators {
     return sum;
   }
 
+  void beginOrder() override { order_.begin(); }
+
   bool capturable() const override { return true; }
 
   void describe(const std::function<void(const std::string&, const std::string&)>& note) const override {
@@ -145,6 +127,7 @@ class NcclCommunicators : public cuda::Communicators {
     note("windows", windows_ ? "on" : "off");
     note("copy_engine_gathers", copyEngines_ ? "where NCCL can" : "off");
     note("exchange_bytes", cat(scratchBytes()));
+    note("order_of_collectives", order_.text());
   }
 
   Status enqueue(int64_t, uint32_t communicator, const comm::CollectiveBuffers& buffers, cudaStream_t stream,
@@ -155,13 +138,13 @@ class NcclCommunicators : public cuda::Communicators {
     const uint64_t width = plan::elementBytes(buffers.type);
     const std::optional<cuda::SumType> type = cuda::sumType(buffers.type);
     if (buffers.op == plan::ALL_GATHER)
-      return each.call("gather", [&](ncclComm_t comm) {
+      return launch(each, "gather", stream, [&](ncclComm_t comm) {
         return api_.allGather(buffers.source, buffers.destination, buffers.count * width, ncclUint8, comm, stream);
       });
     if (!type) return Status::error(cat("a collective cannot sum elements of type ", plan::word(buffers.type)));
     // Votes are few whole numbers, whose sum is the same in any order.
     if (options_.reduceOrder == plan::Training::RING || hasVotesOnly(communicator))
-      return each.call("sum", [&](ncclComm_t comm) {
+      return launch(each, "sum", stream, [&](ncclComm_t comm) {
         auto function = buffers.op == plan::REDUCE_SCATTER ? api_.reduceScatter : api_.allReduce;
         return function(buffers.source, buffers.destination, buffers.count, dataType(*type), ncclSum, comm, stream);
       });
@@ -179,6 +162,12 @@ class NcclCommunicators : public cuda::Communicators {
   struct Group {
     uint64_t ranks, self;
   };
+
+  // One call or one group of calls that work on the stream, in the order of all launches.
+  template <typename Function>
+  Status launch(Communicator& each, const char* what, cudaStream_t stream, Function function) {
+    return order_.add(stream, [&] { return each.call(what, function); });
+  }
 
   Status prepare(cuda::Progress& progress) {
     watchProcesses(progress);
@@ -199,8 +188,17 @@ class NcclCommunicators : public cuda::Communicators {
     bool any = false;
     for (size_t i = 0; i < uses_.size(); ++i) any |= hasWindows(i);
     windows_ = any;
+    std::set<uint32_t> streams;
+    forEachCollective(
+        [&](const plan::Instruction& instruction, const plan::Collective&) { streams.insert(instruction.stream()); });
+    // NCCL's order of launches fails in captures where it chooses between copy engines and kernels by the size of a
+    // gather (docs/cuda-runtime.md, "NCCL's own order of launches").
+    bool mixed = false;
+    for (size_t i = 0; i < communicators_.size(); ++i) mixed |= hasWindows(i) && !isOneNode(i);
+    SHEAF_RETURN_IF_ERROR(order_.open(api_.version, streams.size(), !mixed || api_.version < kCopyEnginesBySize));
     watchdog_.emplace(options_.firstRank, progress, abort_,
-                      WatchdogOptions{.timeLimit = options_.processes->limit(),
+                      WatchdogOptions{.begin = [gpu = gpu_] { (void)cuda::useGpu(gpu); },
+                                      .timeLimit = options_.processes->limit(),
                                       .errors = [this] { return asyncError(); },
                                       .end =
                                           [this](const std::string& why) {
@@ -231,6 +229,7 @@ class NcclCommunicators : public cuda::Communicators {
     Status status = warmUp();
     progress.setBusy(false);
     if (!status.ok()) return status;
+    order_.begin();
     // The memory of the warm-up's window is free when no process has it mapped any more.
     return options_.processes->barrier("that NCCL is prepared");
   }
@@ -406,7 +405,7 @@ class NcclCommunicators : public cuda::Communicators {
 
   Status exchange(Communicator& each, const Group& group, cudaStream_t stream,
                   const std::function<Transfer(uint64_t)>& transferWith) {
-    return each.call("exchange the terms of a sum", [&](ncclComm_t comm) {
+    return launch(each, "exchange the terms of a sum", stream, [&](ncclComm_t comm) {
       ncclResult_t result = api_.groupStart();
       for (uint64_t i = 0; i < group.ranks; ++i) {
         // Every rank begins with another peer.
@@ -434,12 +433,17 @@ class NcclCommunicators : public cuda::Communicators {
   }
 
   // Ends what waits on the GPU for other processes. All communicators at once: one's abort waits for its graphs, which
-  // wait for kernels of the others.
+  // wait for kernels of the others. NCCL goes back to its thread's GPU at the end, which must not be the first one by
+  // default: that would open a context there.
   void abortAll() {
     std::lock_guard lock(abortsMutex_);
     if (aborting_) return;
     aborting_ = true;
-    for (auto& each : communicators_) aborts_.emplace_back([communicator = each.get()] { communicator->abort(); });
+    for (auto& each : communicators_)
+      aborts_.emplace_back([communicator = each.get(), gpu = gpu_] {
+        (void)cuda::useGpu(gpu);
+        communicator->abort();
+      });
   }
   void joinAborts() {
     std::vector<std::thread> begun;
@@ -454,6 +458,8 @@ class NcclCommunicators : public cuda::Communicators {
   const plan::Plan& plan_;
   const DeviceOptions options_;
   comm::AbortSignal& abort_;
+  const int gpu_;
+  LaunchOrder order_;
   bool windows_ = false, copyEngines_ = false;
   bool oneNode_ = false, oneNodeEach_ = false;  // all ranks, or those of each of the plan's nodes, are in one machine
   std::vector<Group> groups_;                   // of this rank, by communicator
@@ -477,11 +483,12 @@ class NcclCommunicators : public cuda::Communicators {
 }  // namespace
 
 Expected<std::unique_ptr<cuda::Communicators>> makeCommunicators(const plan::Plan& plan, const DeviceOptions& options,
-                                                                 comm::AbortSignal& abort, cuda::Progress& progress) {
+                                                                 comm::AbortSignal& abort, cuda::Progress& progress,
+                                                                 int gpu) {
   Expected<const Api*> api = loadNccl();
   if (!api.ok()) return api.status();
   if (options.reduceOrder == plan::Training::RING) SHEAF_RETURN_IF_ERROR(chooseRing());
-  auto communicators = std::make_unique<NcclCommunicators>(**api, plan, options, abort);
+  auto communicators = std::make_unique<NcclCommunicators>(**api, plan, options, abort, gpu);
   SHEAF_RETURN_IF_ERROR(communicators->open(progress));
   return std::unique_ptr<cuda::Communicators>(std::move(communicators));
 }

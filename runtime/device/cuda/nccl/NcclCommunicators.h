@@ -12,10 +12,12 @@
 
 namespace sheaf::nccl {
 
-// Made by all processes together. `progress` is this rank's: a watchdog ends the run when it stands still for
-// the processes' time limit, or when NCCL meets an error. Every message of the plan has been exchanged once when this
-// returns: NCCL allocates what a message needs at its first use, and that memory is now taken.
+// Made by all processes together, by a thread that uses the rank's GPU, whose index is `gpu`. `progress` is this
+// rank's: a watchdog ends the run when it stands still for the processes' time limit, or when NCCL meets an error.
+// Every message of the plan has been exchanged once when this returns: NCCL allocates what a message needs at its first
+// use, and that memory is now taken.
 Expected<std::unique_ptr<cuda::Communicators>> makeCommunicators(const plan::Plan& plan, const DeviceOptions& options,
-                                                                 comm::AbortSignal& abort, cuda::Progress& progress);
+                                                                 comm::AbortSignal& abort, cuda::Progress& progress,
+                                                                 int gpu);
 
 }  // namespace sheaf::nccl

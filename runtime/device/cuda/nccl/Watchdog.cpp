@@ -38,6 +38,7 @@ Status Watchdog::look() {
 }
 
 void Watchdog::watch() {
+  if (options_.begin) options_.begin();
   std::unique_lock lock(mutex_);
   while (!stopped_.wait_for(lock, options_.interval, [this] { return stop_; })) {
     if (!abort_.raised())

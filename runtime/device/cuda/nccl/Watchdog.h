@@ -13,6 +13,7 @@
 namespace sheaf::nccl {
 
 struct WatchdogOptions {
+  std::function<void()> begin;  // called first on the thread, if set
   std::chrono::milliseconds interval{100};
   std::chrono::milliseconds timeLimit{300'000};
   std::function<Status()> errors;               // asked every interval

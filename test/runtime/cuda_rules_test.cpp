@@ -1,0 +1,107 @@
+// Tests of the device under CUDA's rules about threads, contexts and captures, which the double enforces
+// (docs/cuda-emulation.md).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <utility>
+
+#include "test/runtime/CudaProcesses.h"
+#include "test/runtime/Deadline.h"
+#include "test/runtime/TrainingPlan.h"
+#include "test/runtime/Transfers.h"
+
+namespace sheaf::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A plan with memory in all spaces, a collective and a copy.
+struct RulesPlan {
+  RulesPlan() {
+    builder.plan.set_ranks(2);
+    sum = builder.buffer(256), copied = builder.buffer(256);
+    host = bufferIn(builder, plan::Buffer::HOST, 256), file = bufferIn(builder, plan::Buffer::FILE, 4096);
+    builder.collective(plan::ALL_REDUCE, plan::F32, 64, builder.operand(sum, plan::READ_WRITE),
+                       builder.operand(sum, plan::READ_WRITE), 0, 0);
+    builder.call(plan::CopyCall{.elementBytes = 1, .dimensions = {{256, 1, 1}}},
+                 {builder.operand(sum, plan::READ), builder.operand(copied, plan::WRITE)}, "copy");
+  }
+
+  PlanBuilder builder;
+  uint32_t sum, copied, host, file;
+};
+
+// Every function of a rank is called by a thread that has chosen no device, as CUDA gives it: one that made a CUDA call
+// before it chose the rank's GPU would open a context on the first one.
+TEST(CudaRules, EveryThreadUsesTheGpuOfItsRank) {
+  expectEnds(std::chrono::seconds(120), [] {
+    const RulesPlan plan;
+    const plan::Plan& made = plan.builder.plan;
+    TemporaryFolder folder;
+    DeviceOptions options;
+    options.offloadFolders = {folder.path()};
+    options.poison = true;
+    auto processes = std::make_unique<Processes>(made, 2, options);
+    if (::testing::Test::HasFailure()) return;
+    std::vector<std::byte> bytes(64);
+    std::vector<std::unique_ptr<Burst>> bursts(2);
+    const plan::Instruction* const copy[] = {&made.body(1)};
+    using Call = std::function<Status(RankContext&, size_t rank)>;
+    const std::pair<const char*, Call> calls[] = {
+        {"poll", [](RankContext& r, size_t) { return r.poll(); }},
+        {"issue", [&](RankContext& r, size_t) { return r.issue(made.body(1), std::make_shared<StepValues>()); }},
+        {"poll", [](RankContext& r, size_t) { return r.poll(); }},
+        {"synchronize", [](RankContext& r, size_t) { return r.synchronize(); }},
+        {"read", [&](RankContext& r, size_t) { return r.read(0, bytes); }},
+        {"write", [&](RankContext& r, size_t) { return r.write(0, bytes); }},
+        {"readSpace", [&](RankContext& r, size_t) { return r.readSpace(plan::Buffer::HOST, 0, bytes); }},
+        {"writeSpace", [&](RankContext& r, size_t) { return r.writeSpace(plan::Buffer::FILE, 0, bytes); }},
+        {"writeChecksum", [](RankContext& r, size_t) { return r.writeChecksum(); }},
+        {"verifyChecksum", [](RankContext& r, size_t) { return r.verifyChecksum(); }},
+        {"oddGeneration", [](RankContext& r, size_t) { return r.oddGeneration() ? Status::error("odd") : Status(); }},
+        {"highestTouchedByte", [](RankContext& r, size_t) { return (void)r.highestTouchedByte(), Status(); }},
+        {"prepare",
+         [&](RankContext& r, size_t rank) {
+           auto burst = r.prepare(copy);
+           if (burst.ok()) bursts[rank] = std::move(*burst);
+           return burst.status();
+         }},
+        {"run a burst", [&](RankContext&, size_t rank) { return bursts[rank]->run().status(); }},
+        {"destroy a burst", [&](RankContext&, size_t rank) { return bursts[rank].reset(), Status(); }},
+    };
+    for (const auto& [name, call] : calls)
+      for (size_t rank : {1, 0}) {
+        SCOPED_TRACE(std::string(name) + " of rank " + std::to_string(rank));
+        Status status;
+        std::thread([&, &call = call] { status = call(processes->rank(rank), rank); }).join();
+        EXPECT_TRUE(status.ok()) << status.message();
+      }
+    std::thread([&] { processes->rank(1).abort("the host gave up"); }).join();
+    std::thread([&] { EXPECT_THAT(processes->rank(1).poll().message(), HasSubstr("the host gave up")); }).join();
+    processes.reset();  // by threads of their own
+  });
+}
+
+// A call that a capture prohibits spoils it, even if its own error is ignored: the step is not run from a graph that
+// lacks something.
+TEST(CudaRules, ASpoiledCaptureIsAnError) {
+  const PlanBuilder builder = inputAndCopy();
+  Contexts contexts = openCuda(builder.plan);
+  ASSERT_EQ(contexts.size(), 1u);
+  auto results = runBodies(builder.plan, contexts, 6, [&](int round) {
+    auto values = std::make_shared<StepValues>();
+    values->readInput = [&, round](int64_t, uint32_t, std::span<std::byte> destination) {
+      std::vector<std::byte> some(8);
+      if (round == 3) (void)contexts[0]->read(0, some);  // a copy that waits, in the second capture
+      std::fill(destination.begin(), destination.end(), std::byte{1});
+      return Status();
+    };
+    return values;
+  });
+  EXPECT_THAT(results[0].message(), HasSubstr("rank 0: body instruction 0 (read_input 'tokens' on stream compute): "));
+  EXPECT_THAT(results[0].message(), HasSubstr("operation failed due to a previous error during capture"));
+}
+
+}  // namespace
+}  // namespace sheaf::testing
