@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <random>
 #include <string>
 
 #include "test/emulation/CublasLtRules.h"
@@ -47,6 +49,14 @@ struct Handle {
 };
 void useHandle(const char* function, cublasLtHandle_t handle) {
   useContext(function, reinterpret_cast<const Handle*>(handle)->device);
+}
+
+// Bits that differ from call to call and from process to process.
+uint64_t randomBits() {
+  static std::mutex mutex;
+  static std::mt19937_64 random(std::random_device{}());
+  std::lock_guard lock(mutex);
+  return random();
 }
 
 // An algorithm may use what is in its workspace before for anything.
@@ -190,15 +200,38 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
   return CUBLAS_STATUS_SUCCESS;
 }
 
+// Each attribute has one size (cublasLt.h, cublasLtMatmulAlgoConfigAttributes_t).
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* stored,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void* buffer,
                                                     size_t bytes, size_t* written) {
-  if (!algorithmOf(stored).known() || attribute != CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME || bytes != sizeof(uint32_t))
-    return CUBLAS_STATUS_INVALID_VALUE;
-  const uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
-  std::memcpy(buffer, &none, sizeof none);
-  *written = sizeof none;
-  return CUBLAS_STATUS_SUCCESS;
+  const Algorithm algorithm = algorithmOf(stored);
+  if (!algorithm.known() || !buffer) return CUBLAS_STATUS_INVALID_VALUE;
+  auto give = [&](auto value) {
+    if (bytes != sizeof value) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(buffer, &value, sizeof value);
+    if (written) *written = sizeof value;
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (attribute) {
+    case CUBLASLT_ALGO_CONFIG_ID:
+      return give(static_cast<int32_t>(algorithm.number));
+    case CUBLASLT_ALGO_CONFIG_TILE_ID:
+      return give(static_cast<uint32_t>(CUBLASLT_MATMUL_TILE_128x128));
+    case CUBLASLT_ALGO_CONFIG_STAGES_ID:
+      return give(static_cast<uint32_t>(CUBLASLT_MATMUL_STAGES_32x3));
+    case CUBLASLT_ALGO_CONFIG_SPLITK_NUM:
+      return give(int32_t{1});
+    case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME:
+      return give(static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+    case CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING:
+    case CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION:
+      return give(uint32_t{0});
+    case CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID:
+    case CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID:
+      return give(uint16_t{0});
+    default:
+      return CUBLAS_STATUS_INVALID_VALUE;
+  }
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
@@ -226,6 +259,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   for (int i = 0; i < *returned; ++i) {
     algorithm.number = static_cast<uint64_t>(i);
     algorithm.workspace = i == 0 ? preference.workspace : 0;
+    algorithm.unused = randomBits();
     results[i] = {};
     results[i].algo = std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
     results[i].workspaceSize = algorithm.workspace;

@@ -39,6 +39,8 @@ struct Algorithm {
   uint32_t type = 0, tf32 = 0;
   uint64_t workspace = 0;  // bytes that it needs
   std::array<uint32_t, kOperands> alignments{};
+  // Random. The header says that an algorithm can be stored and restored as it is, not that equal ones have equal
+  // bytes.
   uint64_t unused = 0;
 
   bool known() const { return magic == kMagic && number < kCount; }

@@ -18,6 +18,28 @@ Status failed(const char* what, cublasStatus_t status) {
 // Split products add partial results in a fixed order, from the workspace; others add where they meet.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
+// All that cuBLASLt says of an algorithm, as a text. Its bytes do not do: that equal algorithms have equal bytes is not
+// documented, and unused ones may be anything.
+std::string attributesOf(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text;
+  auto add = [&](cublasLtMatmulAlgoConfigAttributes_t attribute, auto value) {
+    size_t written = 0;
+    const bool known = cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &written) ==
+                       CUBLAS_STATUS_SUCCESS;
+    text += known ? cat(",", value) : ",-";
+  };
+  add(CUBLASLT_ALGO_CONFIG_ID, int32_t{0});
+  add(CUBLASLT_ALGO_CONFIG_TILE_ID, uint32_t{0});
+  add(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t{0});
+  add(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, uint32_t{0});
+  add(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, uint32_t{0});
+  add(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, uint32_t{0});
+  add(CUBLASLT_ALGO_CONFIG_STAGES_ID, uint32_t{0});
+  add(CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, uint16_t{0});
+  add(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, uint16_t{0});
+  return text;
+}
+
 }  // namespace
 
 bool ProductShape::hasMatrix() const {
@@ -214,7 +236,7 @@ uint64_t Blas::hash() const {
   std::string all = machine();
   for (const auto& [name, choice] : chosen_) {
     all += name;
-    all.append(reinterpret_cast<const char*>(&choice.algorithm), sizeof choice.algorithm);
+    all += attributesOf(choice.algorithm);
   }
   return xxh64(all);
 }
