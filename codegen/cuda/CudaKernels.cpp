@@ -86,6 +86,7 @@ FailureOr<CudaImage> compileCudaKernels(ArrayRef<FusionOp> fusions, const CudaTa
   image.chip = "sm_" + std::to_string(options.architecture);
   FailureOr<Toolkit> toolkit = findToolkit(error);
   if (failed(toolkit)) return error = "the target cuda:" + image.chip + " " + error, fail();
+  image.toolkit = toolkit->version;
   FailureOr<DistinctPrograms> distinct = distinctPrograms(fusions);
   if (failed(distinct)) return failure();
   if (distinct->programs.empty()) return image;

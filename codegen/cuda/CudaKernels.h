@@ -30,8 +30,9 @@ struct CudaKernel {
 };
 
 struct CudaImage {
-  std::string code;  // a fat binary
-  std::string chip;  // "sm_90"
+  std::string code;     // a fat binary
+  std::string chip;     // "sm_90"
+  std::string toolkit;  // that made the code, "13.0"
   std::vector<CudaKernel> kernels;
   std::vector<size_t> kernelOf;  // of each fusion
 };

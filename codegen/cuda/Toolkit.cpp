@@ -139,7 +139,7 @@ FailureOr<Toolkit> findToolkit(std::string& error) {
                      : std::string("of an unknown version"));
     return failure();
   }
-  return Toolkit{ptxas, fatbinary.str().str()};
+  return Toolkit{ptxas, fatbinary.str().str(), std::to_string(version->first) + "." + std::to_string(version->second)};
 }
 
 std::vector<KernelUsage> parseUsage(StringRef text) {

@@ -11,6 +11,7 @@ namespace sheaf::codegen {
 
 struct Toolkit {
   std::string ptxas, fatbinary;  // paths
+  std::string version;           // ptxas is of this one, "13.0"
 };
 
 // In the folder that $CUDA_HOME or else $CUDA_PATH names; if neither is set in /usr/local/cuda or on $PATH. Without

@@ -24,7 +24,7 @@ void appendImage(plan_ir::ProgramOp program, OpBuilder& builder, StringRef targe
   SmallVector<StringRef> features(image.features.begin(), image.features.end());
   const SmallVector<int64_t> none(offsets.size(), 0);
   plan_ir::ImageOp::create(builder, program.getLoc(), target, image.cpu, builder.getStrArrayAttr(features), offsets,
-                           none, none, image.code);
+                           none, none, image.code, StringAttr());
 }
 
 // Appends the image of all kernels for the CPU.
@@ -83,7 +83,7 @@ LogicalResult compileForGpu(plan_ir::ProgramOp program, OpBuilder& builder, cons
     blocks.push_back(image->kernels[kernel].mapping.threads());
   }
   plan_ir::ImageOp::create(builder, program.getLoc(), target.name, image->chip, builder.getStrArrayAttr({}), none,
-                           grids, blocks, image->code);
+                           grids, blocks, image->code, builder.getStringAttr(image->toolkit));
   int registers = 0, spilled = 0;
   for (const CudaKernel& kernel : image->kernels) {
     registers = std::max(registers, kernel.usage.registers);

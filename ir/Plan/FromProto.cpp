@@ -189,7 +189,8 @@ void Reader::declarations() {
       grids.push_back(entry.grid());
       threads.push_back(entry.threads());
     }
-    ImageOp::create(builder, loc, i.target(), i.cpu(), strings(i.features()), offsets, grids, threads, i.code());
+    ImageOp::create(builder, loc, i.target(), i.cpu(), strings(i.features()), offsets, grids, threads, i.code(),
+                    i.toolkit().empty() ? StringAttr() : builder.getStringAttr(i.toolkit()));
   }
   for (const plan::Kernel& k : plan.kernels())
     KernelOp::create(builder, loc, k.symbol(), int64_t(k.rows()), int64_t(k.block()), list(k.operand_bytes()),

@@ -152,9 +152,9 @@ def Plan_LossScaleOp : Plan_Op<"loss_scale"> {
 def Plan_ImageOp : Plan_Op<"image"> {
   let summary = "all kernels, compiled for one target: the bytes as an escaped string";
   let description = [{ For each kernel, in order: on the CPU the offset of its code; on a GPU the thread blocks of its
-    launch and the threads of each. }];
+    launch and the threads of each. `toolkit`: the CUDA version of the machine code for a GPU. }];
   let arguments = (ins StrAttr:$target, StrAttr:$cpu, StrArrayAttr:$features, DenseI64ArrayAttr:$offsets,
-      DenseI64ArrayAttr:$grids, DenseI64ArrayAttr:$threads, StrAttr:$code);
+      DenseI64ArrayAttr:$grids, DenseI64ArrayAttr:$threads, StrAttr:$code, OptionalAttr<StrAttr>:$toolkit);
   let assemblyFormat = "$target $cpu $features `offsets` $offsets `grids` $grids `threads` $threads `code` $code attr-dict";
 }
 

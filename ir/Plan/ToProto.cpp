@@ -164,6 +164,7 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_cpu(i.getCpu().str());
         for (auto feature : i.getFeatures().getAsRange<StringAttr>()) out->add_features(feature.getValue().str());
         out->set_code(i.getCode().str());
+        if (i.getToolkit()) out->set_toolkit(i.getToolkit()->str());
         if (i.getGrids().size() != i.getOffsets().size() || i.getThreads().size() != i.getOffsets().size())
           return LogicalResult(op->emitError("needs as many grids and threads as offsets"));
         for (auto [offset, grid, threads] : llvm::zip(i.getOffsets(), i.getGrids(), i.getThreads())) {

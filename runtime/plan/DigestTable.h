@@ -17,8 +17,8 @@ struct DigestTable {
 
 // All tables, in the order in which they are checked: `training`, `floor` and `origin` have one entry, `kernel_entries`
 // one for each image and kernel, `dataflow` those of Dataflow.h, the others one for each entry of the plan's table of
-// that name. A digest covers the whole entry but for what does not change results: the learning rate, its schedule, and
-// which buffer holds a state or constant (`dataflow` covers that it is the right one).
+// that name. A digest covers the whole entry but for what does not change results: the learning rate, its schedule, the
+// toolkit of an image, and which buffer holds a state or constant (`dataflow` covers that it is the right one).
 inline constexpr DigestTable kDigestTables[] = {
     {"training", &Digests::training, &Digests::mutable_training},
     {"scalars", &Digests::scalars, &Digests::mutable_scalars},

@@ -3,13 +3,25 @@
 // Which image a GPU would take is still decided, and its error reported.
 #include "runtime/device/cuda/FusedKernels.h"
 
+#include <cstdlib>
 #include <vector>
 
+#include "runtime/base/Text.h"
 #include "runtime/device/cpu/KernelImages.h"
 #include "runtime/device/cpu/RaceRanges.h"
 #include "runtime/plan/Types.h"
 #include "test/emulation/Devices.h"
 #include "test/emulation/Stream.h"
+
+namespace sheaf::emulation {
+
+// A driver loads no machine code of a newer major version (CUDA Compatibility, "Minor Version Compatibility").
+static bool loads(const plan::KernelImage& image) {
+  int driver = 0;
+  return cudaDriverGetVersion(&driver) == cudaSuccess && std::atoi(image.toolkit().c_str()) <= driver / 1000;
+}
+
+}  // namespace sheaf::emulation
 
 namespace sheaf::cuda {
 namespace {
@@ -49,6 +61,8 @@ Expected<std::unique_ptr<FusedKernels>> FusedKernels::load(const plan::Plan& pla
     Expected<const plan::KernelImage*> image = imageFor(plan, gpu);
     if (!image.ok()) return image.status();
     target = (*image)->target();
+    const cudaError_t error = emulation::loads(**image) ? cudaSuccess : cudaErrorInvalidKernelImage;
+    SHEAF_RETURN_IF_ERROR(checkImage(error, cat("cannot load the plan's kernels for ", target), **image));
   }
   const bool forHost = !plan::imageFor(plan, "cpu") && plan::hostImage(plan);
   auto images = forHost ? cpu::KernelImages::loadForHost(plan) : cpu::KernelImages::load(plan);

@@ -1,4 +1,4 @@
-// Tests of the device under CUDA's rules about threads, contexts and captures, which the double enforces
+// Tests of the device under CUDA's rules about threads, contexts and drivers, which the double enforces
 // (docs/cuda-emulation.md).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 namespace sheaf::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // A plan with memory in all spaces, a collective and a copy.
@@ -101,6 +102,38 @@ TEST(CudaRules, ASpoiledCaptureIsAnError) {
   });
   EXPECT_THAT(results[0].message(), HasSubstr("rank 0: body instruction 0 (read_input 'tokens' on stream compute): "));
   EXPECT_THAT(results[0].message(), HasSubstr("operation failed due to a previous error during capture"));
+}
+
+// The error with which a plan with machine code of this toolkit opens on a machine whose driver is for this CUDA.
+std::string errorWith(const char* toolkit, const char* driver) {
+  Variable emulated("SHEAF_EMULATED_DRIVER", driver);
+  PlanBuilder builder;
+  builder.buffer(64);
+  for (const char* target : {"cuda:sm_90", "cpu"}) {
+    plan::KernelImage* image = builder.plan.add_images();
+    image->set_target(target);
+    image->add_entries();
+    image->set_code(std::string(1, '\xc3'));
+    if (image->target() != "cpu") image->set_toolkit(toolkit);
+  }
+  builder.plan.add_kernels()->set_symbol("nothing");
+  return cudaOpenError(builder.plan);
+}
+
+// A driver runs machine code of its own major version and of older ones.
+TEST(CudaRules, MachineCodeThatIsNewerThanTheDriverIsNamed) {
+  for (const auto& [toolkit, driver] :
+       {std::pair("", "13000"), {"12.8", "13000"}, {"13.0", "13000"}, {"13.2", "13000"}, {"14.0", "14010"}})
+    EXPECT_EQ(errorWith(toolkit, driver), "") << toolkit << " on " << driver;
+  EXPECT_THAT(errorWith("14.1", "13000"),
+              AllOf(HasSubstr("cannot load the plan's kernels for cuda:sm_90: "),
+                    HasSubstr("their machine code was made by ptxas of CUDA 14.1, and the driver is for CUDA 13.0: "
+                              "install a driver for CUDA 14, or compile the plan with a toolkit of CUDA 13 (CUDA_HOME "
+                              "names its folder)")));
+  EXPECT_THAT(
+      errorWith("12.8", "11080"),
+      AllOf(HasSubstr("there is no GPU to run on: the driver is for CUDA 11.8, and the device library for CUDA 1"),
+            HasSubstr(": install a newer driver, or a library built with an older toolkit")));
 }
 
 }  // namespace

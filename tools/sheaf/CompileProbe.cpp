@@ -65,6 +65,7 @@ bool addGpuImage(const Fusions& fusions, const codegen::KernelTarget& target, un
   plan::KernelImage* out = probe.add_images();
   out->set_target(target.name);
   out->set_cpu(image->chip);
+  out->set_toolkit(image->toolkit);
   out->set_code(image->code);
   symbols.clear();
   for (size_t index : image->kernelOf) {

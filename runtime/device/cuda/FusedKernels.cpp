@@ -18,17 +18,17 @@ class LoadedKernels : public FusedKernels {
       return Status::error(cat("the image for ", target_, " does not have one entry for each kernel"));
     cudaLibrary_t library = nullptr;
     cudaError_t error = cudaLibraryLoadData(&library, image.code().data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
-    SHEAF_RETURN_IF_ERROR(check(error, cat("cannot load the plan's kernels for ", target_).c_str()));
+    SHEAF_RETURN_IF_ERROR(checkImage(error, cat("cannot load the plan's kernels for ", target_), image));
     library_.reset(library);
     for (int i = 0; i < plan.kernels_size(); ++i) {
       const std::string& symbol = plan.kernels(i).symbol();
       cudaKernel_t kernel = nullptr;
-      SHEAF_RETURN_IF_ERROR(check(cudaLibraryGetKernel(&kernel, library, symbol.c_str()),
-                                  cat("the image for ", target_, " has no kernel '", symbol, "'").c_str()));
+      SHEAF_RETURN_IF_ERROR(checkImage(cudaLibraryGetKernel(&kernel, library, symbol.c_str()),
+                                       cat("the image for ", target_, " has no kernel '", symbol, "'"), image));
       // Asking for its attributes makes the driver load it.
       cudaFuncAttributes attributes;
-      SHEAF_RETURN_IF_ERROR(check(cudaFuncGetAttributes(&attributes, kernel),
-                                  cat("cannot load kernel '", symbol, "' for ", target_).c_str()));
+      SHEAF_RETURN_IF_ERROR(checkImage(cudaFuncGetAttributes(&attributes, kernel),
+                                       cat("cannot load kernel '", symbol, "' for ", target_), image));
       const plan::KernelEntry& entry = image.entries(i);
       if (entry.grid() == 0 || entry.threads() == 0 ||
           entry.threads() > static_cast<uint32_t>(attributes.maxThreadsPerBlock))

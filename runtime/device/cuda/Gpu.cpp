@@ -8,6 +8,15 @@
 #include "runtime/plan/Types.h"
 
 namespace sheaf::cuda {
+namespace {
+
+constexpr int kMajor = 1000;  // CUDA 13.0 is 13000
+
+std::string versionText(int version) {
+  return cat(version / kMajor, ".", version % kMajor / 10);
+}
+
+}  // namespace
 
 Expected<int> chooseGpu(int visible, const comm::ProcessGroup* processes) {
   // A launcher that shows every process its own GPU only (srun --gpus-per-task=1) leaves one to each.
@@ -30,11 +39,16 @@ Expected<Gpu> openGpu(const comm::ProcessGroup* processes) {
   if (error == cudaSuccess && driver > 0) error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     (void)cudaGetLastError();
-    return Status::error(cat("there is no GPU to run on: ",
-                             driver == 0            ? "no CUDA driver is installed"
-                             : error != cudaSuccess ? cudaGetErrorString(error)
-                                                    : "the CUDA driver finds no device",
-                             "; a plan that was also compiled for the CPU runs with --device cpu"));
+    std::string why = "the CUDA driver finds no device";
+    if (driver == 0)
+      why = "no CUDA driver is installed";
+    else if (error == cudaErrorInsufficientDriver)
+      why = cat("the driver is for CUDA ", versionText(driver), ", and the device library for CUDA ",
+                versionText(CUDART_VERSION), ": install a newer driver, or a library built with an older toolkit");
+    else if (error != cudaSuccess)
+      why = cudaGetErrorString(error);
+    return Status::error(
+        cat("there is no GPU to run on: ", why, "; a plan that was also compiled for the CPU runs with --device cpu"));
   }
   Expected<int> index = chooseGpu(count, processes);
   if (!index.ok()) return index.status();
@@ -91,6 +105,22 @@ Expected<const plan::KernelImage*> imageFor(const plan::Plan& plan, const Gpu& g
   return Status::error(cat("the plan has kernels for ", plan::targetsText(plan), ", none for ", gpu.name, " (sm_",
                            gpu.architecture, "); compile it with --target cuda:sm_", gpu.architecture,
                            " or an older one"));
+}
+
+// A driver runs machine code of all toolkits of its major version and of older ones (CUDA Compatibility, "Minor Version
+// Compatibility").
+Status checkImage(cudaError_t error, const std::string& what, const plan::KernelImage& image) {
+  const Status status = check(error, what.c_str());
+  int driver = 0;
+  int64_t made = 0;
+  if (status.ok() || cudaDriverGetVersion(&driver) != cudaSuccess) return status;
+  if (!parseInteger(image.toolkit().substr(0, image.toolkit().find('.')), made) || made <= driver / kMajor)
+    return status;
+  return Status::error(cat(status.message(), "; their machine code was made by ptxas of CUDA ", image.toolkit(),
+                           ", and the driver is for CUDA ", versionText(driver), ": install a driver for CUDA ", made,
+                           ", or compile the plan with a toolkit of CUDA ", driver / kMajor,
+                           " (CUDA_HOME names its "
+                           "folder)"));
 }
 
 }  // namespace sheaf::cuda

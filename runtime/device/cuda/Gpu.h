@@ -1,6 +1,8 @@
 // The GPU that a process uses.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 #include <string>
 
@@ -37,5 +39,9 @@ Status useGpu(int index);
 // is of the GPU's generation, else its PTX is compiled by the driver. An error that says what the plan has and what the
 // GPU is, if there is none.
 Expected<const plan::KernelImage*> imageFor(const plan::Plan& plan, const Gpu& gpu);
+
+// As check(), of a call that loads the image or something in it. If its machine code was made for a newer CUDA than the
+// driver's, the error names both versions, and what to change.
+Status checkImage(cudaError_t error, const std::string& what, const plan::KernelImage& image);
 
 }  // namespace sheaf::cuda

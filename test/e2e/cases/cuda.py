@@ -2,6 +2,7 @@
 runs on a double of CUDA's libraries; what the compiler makes of fusions for a GPU is replaced by what it makes for the
 CPU. So these runs are those of a fat plan."""
 import os
+import re
 
 from cases.micro_batches import dropping
 from cases.pipes import fed, stream
@@ -181,6 +182,16 @@ def ring(session):
     expect(event(back, "device")["reduce_order"] == "tree", "--reduce-order tree does not override the plan")
 
 
+def newer(session, plan):
+    """The plan as a toolkit of the future would have made it."""
+    where = session.folder()
+    text = session.succeed("sheaf", "inspect", plan, "--format", "text").out
+    expect(re.search(r'toolkit = "\d+\.\d+"', text), "the plan does not state the CUDA version of its machine code")
+    (where / "newer.mlir").write_text(re.sub(r'toolkit = "\d+\.\d+"', 'toolkit = "99.0"', text))
+    session.succeed("sheaf", "assemble", where / "newer.mlir", "-o", where / "newer.plan")
+    return where / "newer.plan"
+
+
 def errors(session):
     config = CONFIGS["gpt2-tiny"]
     plan = session.plan(config.model, 1, 0, 8, config.options + TARGETS)
@@ -195,4 +206,5 @@ def errors(session):
     refused(plan, ["cuda:sm_90", "sm_86", "--target"], SHEAF_EMULATED_ARCHITECTURE="86")
     refused(plan, ["the run needs", "free of"], SHEAF_EMULATED_MEMORY="100000000")
     refused(cpu, ["--target cuda:sm_90"])
+    refused(newer(session, plan), ["cuda:sm_90", "made by ptxas of CUDA 99.0", "install a driver for CUDA 99"])
     refused(plan, ["libsheaf_nowhere.so"], SHEAF_CUDA_LIBRARY="/libsheaf_nowhere.so")
