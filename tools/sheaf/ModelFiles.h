@@ -7,7 +7,7 @@
 
 namespace sheaf::tool {
 
-// Refuses an output whose file, or the file PATH.data beside it, is the model or holds its external data.
+// Refuses an output whose file, or the file PATH.data next to it, is the model or holds its external data.
 Status keepModelFiles(const std::string& model, const std::string& output);
 
 }  // namespace sheaf::tool

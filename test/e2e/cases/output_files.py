@@ -97,7 +97,7 @@ def links(session):
 
 
 def model_files(session):
-    """The external data of a model are its files, too, and PATH.data is written beside a plan."""
+    """The external data of a model are its files, too, and PATH.data is written next to a plan."""
     where = session.folder()
     whole = external(where, "weight")
     for output in ("far.data", "far"):

@@ -80,6 +80,6 @@ def tied(session, name):
     for known in others:
         write_safetensors(file, {"m.bias": tensor(1, WIDTH), own: expected, known: tensor(3, CLASSES, WIDTH)})
         expect_short_error(session.call(*run, "--weights", file), [own, known, "differ"])
-    # A name of another module is none of the table's.
+    # A name of another module is not one of the table's.
     write_safetensors(file, {"m.bias": tensor(1, WIDTH), "m.weight": expected})
     expect_short_error(session.call(*run, "--weights", file), [own, "m.weight", "--weights-partial"])
