@@ -277,10 +277,10 @@ def measured(session):
     expect(len(listed) == 10 and all(abs(a - b) < 5 for a, b in zip(listed, sizes)), f"differences {listed}, not {sizes}")
     lines = done.out.splitlines()
     expect(len(lines) == 12 and all(f"'{data['texts'][ops['label'][d['op']]]}'" in line for d, line in zip(found["differences"], lines[2:])), done.out)
-    other = compiled(session, "mlp")
-    expect_short_error(session.call("sheaf", "report", other, "-o", out, "--measured", trace), ["--measured", "another plan"])
+    other, page = compiled(session, "mlp"), session.folder() / "report.html"
+    expect_short_error(session.call("sheaf", "report", other, "-o", page, "--measured", trace), ["--measured", "another plan"])
     trace.write_text("{}")
-    expect_short_error(session.call("sheaf", "report", plan, "-o", out, "--measured", trace), ["traceEvents"])
+    expect_short_error(session.call("sheaf", "report", plan, "-o", page, "--measured", trace), ["traceEvents"])
 
 
 def median(values):
