@@ -11,10 +11,9 @@ namespace sheaf::train {
 // The same on all ranks, this rank's rows of the global value, or this rank's term of a sum.
 struct BatchState {
   enum Kind { Replicated, Split, Partial } kind = Replicated;
-  // Of a split value, or of one whose sum over the ranks is split: the dimension that holds the batch, this rank's rows
-  // of it, and how many elements of the dimension lie within one row: the dimension is (something x rows x minor).
-  // Where a graph is fixed to one row, a reshape may leave several dimensions of size 1, any of which may be the batch;
-  // these are all of them.
+  // A split value, or one whose sum over the ranks is split, has the batch in a dimension of (something x rows x minor)
+  // elements: `rows` are this rank's, and `minor` elements lie within one row. There are several dimensions where a
+  // graph is fixed to one row: a reshape may leave dimensions of size 1, any of which may be the batch.
   mlir::SmallVector<int64_t, 1> dimensions;
   int64_t rows = 0, minor = 1;
   // All elements along the dimension are equal, so that any of them may be a row's.

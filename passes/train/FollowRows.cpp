@@ -137,7 +137,7 @@ class Comparison {
 // Marks dimensions of the batch. A constant that is read in several ways gets a copy for each.
 class Marker {
  public:
-  LogicalResult markConstant(OpOperand& operand, int64_t dimension) {
+  void markConstant(OpOperand& operand, int64_t dimension) {
     Operation* made = operand.get().getDefiningOp();
     Operation*& marked = copies[{made, dimension}];
     if (!marked) {
@@ -154,7 +154,6 @@ class Marker {
       }
     }
     operand.set(marked->getResult(0));
-    return success();
   }
 
   static void mark(Operation* op, ArrayRef<int64_t> dimensions) {
@@ -206,7 +205,8 @@ void markRows(RowImports imports) {
   auto atConstant = [&](OpOperand& operand, Value theirs) -> LogicalResult {
     const std::optional<int64_t> dimension = comparison.dimensionOf(operand.get(), theirs);
     if (!dimension) return refuseRows(imports.step, operand.getOwner()->getLoc(), kTwoDimensions);
-    return marker.markConstant(operand, *dimension);
+    marker.markConstant(operand, *dimension);
+    return success();
   };
   if (failed(comparison.run(atConstant))) return;
   for (Operation& op : Comparison::bodyOf(imports.step)) {

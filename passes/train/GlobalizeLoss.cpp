@@ -69,9 +69,9 @@ struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
     if (fixedRows && (!rowsKnown || globalizer.sumsRows()))
       emitWarning(step.getLoc())
           << "the number of rows is fixed in the model, so each rank computes it as if its rows were the batch: "
-             "numbers "
-             "that the exporter made of the number of rows, such as the divisor of a mean, are not those of the whole "
-             "batch. Export the model with a dynamic batch";
+             "numbers that the exporter made of the number of rows, such as the divisor of a mean, are not those of "
+             "the "
+             "whole batch. Export the model with a dynamic batch";
   }
 
   // True if the step can be divided among ranks with the batch where its ops say.

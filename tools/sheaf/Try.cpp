@@ -68,16 +68,19 @@ int64_t positions(mlir::Value value) {
   return least;
 }
 
+// The type that an input's random values are written in.
+io::DataType fileType(const plan::Input& input) {
+  return io::convertible(io::DataType::F32, io::dataTypeOf(input.type())) ? io::DataType::F32 : io::DataType::I64;
+}
+
 // Random values for an input of a plan for one rank.
 std::string randomBytes(const plan::Input& input, int64_t range, std::mt19937_64& random) {
   int64_t count = 1;
   for (int64_t size : input.shape()) count *= size;
-  const io::DataType type = io::dataTypeOf(input.type());
   std::string bytes;
   auto append = [&](auto value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
   auto unit = [&] { return (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53; };
-  const bool real =
-      type == io::DataType::F32 || type == io::DataType::F64 || type == io::DataType::F16 || type == io::DataType::BF16;
+  const bool real = fileType(input) == io::DataType::F32;
   for (int64_t i = 0; i < count; ++i)
     if (real)
       append(static_cast<float>(std::sqrt(-2 * std::log(unit())) * std::cos(2 * std::numbers::pi * unit())));
@@ -154,13 +157,8 @@ class Trials {
       if (input.row_mask()) continue;
       const int64_t range = input.classes() ? input.classes() : ranges[input.name()] ? ranges[input.name()] : 2;
       const std::string bytes = randomBytes(input, range, random);
-      int64_t count = 1;
-      for (int64_t size : input.shape()) count *= size;
-      const io::DataType type = count && static_cast<int64_t>(bytes.size()) / count == int64_t{sizeof(float)}
-                                    ? io::DataType::F32
-                                    : io::DataType::I64;
       const std::vector<int64_t> shape(input.shape().begin(), input.shape().end());
-      Expected<std::string> header = io::npyHeader(type, shape);
+      Expected<std::string> header = io::npyHeader(fileType(input), shape);
       if (!header.ok()) return header.status();
       const std::string name = folder_.file(cat("input", data_.size(), ".npy"));
       Expected<AtomicFile> file = AtomicFile::create(name);
