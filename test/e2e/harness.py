@@ -225,7 +225,7 @@ class Session:
 
 
 def await_end(pid, seconds):
-    """Returns when a child process has ended, or after so many seconds. Where the system has no pidfd, that is often."""
+    """Returns when a process has ended, or after so many seconds. Where the system has no pidfd, that is often."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

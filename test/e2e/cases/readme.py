@@ -8,7 +8,7 @@ import sys
 
 import readme_blocks
 from formats import read_log
-from harness import MODELS, ROOT, Case, Failure, Skip, digest, expect
+from harness import MODELS, ROOT, Case, Failure, Skip, await_end, digest, expect
 from readme_blocks import README
 
 sys.path.insert(0, str(ROOT / "test"))
@@ -105,7 +105,9 @@ def failures(session):
     typist = readme_blocks.Session(session.folder(), timeout=2)
     typed = typist.type(block_of("bash -c 'sleep 600 & echo $! > pid; wait'"))
     expect(typed.code == 124 and typed.seconds < 60, f"exit {typed.code} after {typed.seconds:.0f} s: {typed.said}")
-    status = pathlib.Path("/proc", (typist.folder() / "pid").read_text().strip(), "stat")
+    pid = (typist.folder() / "pid").read_text().strip()
+    await_end(int(pid), 20 * session.slowdown)  # a killed process may still run for a moment
+    status = pathlib.Path("/proc", pid, "stat")
     state = status.read_text().rpartition(") ")[2][0] if status.exists() else "gone"
     expect(state in ("Z", "X", "gone"), f"what the block has started goes on: {state}")
 
