@@ -1,5 +1,7 @@
 #include "passes/train/FollowRows.h"
 
+#include <climits>
+
 #include "ir/Train/Constant.h"
 #include "ir/Train/TensorBuilder.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -16,9 +18,6 @@ constexpr const char* kRowsDiffer =
 
 constexpr const char* kTooLarge =
     "counts rows of the batch, in a graph whose constants are too large to be computed for all rows";
-constexpr const char* kTwoDimensions =
-    "makes a value that has the rows of the batch in two dimensions, or not as many elements for each row as for any "
-    "other";
 
 ArrayRef<int64_t> shapeOf(Value v) {
   return TensorBuilder::typeOf(v).getShape();
@@ -51,11 +50,11 @@ unsigned nodeOf(Operation* op) {
   return node;
 }
 
-// An attribute of sizes or places along dimensions, which differ with the number of rows: the sizes of the
-// result tell what they are.
-bool followsSizes(Operation& op, StringRef attribute) {
-  if (isa<SliceOp>(op)) return attribute == "starts" || attribute == "sizes";
-  return isa<PadOp>(op) && (attribute == "low" || attribute == "high");
+// The location of an op; of the next one that was made of a node of the graph, if it was not.
+Location placeOf(Operation* op) {
+  Operation* named = op;
+  while (named && !nodeOf(named)) named = named->getNextNode();
+  return named ? named->getLoc() : op->getLoc();
 }
 
 using AtConstant = llvm::function_ref<LogicalResult(OpOperand&, Value other)>;
@@ -78,50 +77,82 @@ class Comparison {
       if (!one && !two) return success();
       if (!one || !two || !isSame(*one, *two)) return differ(one, two);
       for (auto [x, y] : llvm::zip(one->getResults(), two->getResults()))
-        if (!dimensionOf(x, y)) return refuseRows(imports.step, one->getLoc(), kTwoDimensions);
+        if (failed(follow(one, x, y))) return failure();
       for (OpOperand& operand : one->getOpOperands())
-        if (Operation* made = operand.get().getDefiningOp(); made && isKnown(*made))
-          if (failed(atConstant(operand, two->getOperand(operand.getOperandNumber())))) return failure();
+        if (Operation* made = operand.get().getDefiningOp(); made && isKnown(*made)) {
+          Value other = two->getOperand(operand.getOperandNumber());
+          if (failed(follow(one, operand.get(), other)) || failed(atConstant(operand, other))) return failure();
+        }
       for (auto [x, y] : llvm::zip(one->getResults(), two->getResults())) pairs[x] = y;
     }
   }
 
-  // The dimension of a value that holds the batch, by its counterpart's sizes, or -1. Nothing if the sizes of several
-  // differ, or not as the numbers of rows do.
-  std::optional<int64_t> dimensionOf(Value a, Value b) const {
-    int64_t found = -1;
-    for (int64_t d = 0; d < int64_t(shapeOf(a).size()); ++d) {
-      const int64_t n = shapeOf(a)[d], m = shapeOf(b)[d];
-      if (n == m) continue;
-      if (found >= 0 || n % imports.rows || __int128(n) * imports.otherRows != __int128(m) * imports.rows)
-        return std::nullopt;
-      found = d;
-    }
-    return found;
+  // The dimension of a value that holds the batch, by its counterpart's sizes, or -1.
+  static int64_t dimensionOf(Value a, Value b) {
+    for (int64_t d = 0; d < int64_t(shapeOf(a).size()); ++d)
+      if (shapeOf(a)[d] != shapeOf(b)[d]) return d;
+    return -1;
   }
 
   Value counterpartOf(Value v) const { return pairs.lookup(v); }
 
   static Block& bodyOf(ModuleOp module) { return module.lookupSymbol<func::FuncOp>("step").getBody().front(); }
 
+  LogicalResult refuse(Operation* at, const Twine& why) const {
+    ModuleOp step = imports.step;
+    return refuseRows(step, at ? placeOf(at) : step.getLoc(), why);
+  }
+
  private:
   RowImports imports;
   DenseMap<Value, Value> pairs;  // values of the step, and of the other one
 
+  // Checks that the sizes of a value, which `op` makes or reads, follow the number of rows in one dimension at most.
+  LogicalResult follow(Operation* op, Value a, Value b) const {
+    const int64_t dimension = dimensionOf(a, b);
+    if (dimension < 0) return success();
+    if (shapeOf(a).drop_front(dimension + 1) != shapeOf(b).drop_front(dimension + 1))
+      return refuse(op, "has a value with the rows of the batch in two dimensions");
+    const int64_t n = shapeOf(a)[dimension], m = shapeOf(b)[dimension];
+    if (n % imports.rows == 0 && __int128(n) * imports.otherRows == __int128(m) * imports.rows) return success();
+    return refuse(op, "has a value whose size is " + Twine(n) + " for " + Twine(imports.rows) +
+                          " rows of the batch and " + Twine(m) + " for " + Twine(imports.otherRows) +
+                          ", not as much for each row");
+  }
+
   // At the earlier node: one of the imports made nothing of it.
-  LogicalResult differ(Operation* a, Operation* b) {
-    Operation* at = a && b ? (nodeOf(a) < nodeOf(b) ? a : b) : a ? a : b;
-    return refuseRows(imports.step, at ? at->getLoc() : imports.step.getLoc(),
-                      "does something else with all rows of the batch than with a part of them, as a reshape does that "
-                      "has a fixed number of groups or of rows");
+  LogicalResult differ(Operation* a, Operation* b) const {
+    auto numberOf = [](Operation* op) { return op && nodeOf(op) ? nodeOf(op) : UINT_MAX; };
+    Operation* at = numberOf(a) <= numberOf(b) ? a : b;
+    return refuse(at  ? at
+                  : a ? a
+                      : b,
+                  "does something else with all rows of the batch than with a part of them, as a reshape does that "
+                  "has a fixed number of groups or of rows");
+  }
+
+  // An attribute of sizes or places along dimensions may differ where those of the tensors do.
+  static bool isSameAttribute(Operation& a, Operation& b, NamedAttribute attribute) {
+    const bool followsSizes = isa<SliceOp>(a)
+                                  ? attribute.getName() == "starts" || attribute.getName() == "sizes"
+                                  : isa<PadOp>(a) && (attribute.getName() == "low" || attribute.getName() == "high");
+    const Attribute other = b.getAttr(attribute.getName());
+    if (attribute.getValue() == other) return true;
+    auto ours = dyn_cast<DenseI64ArrayAttr>(attribute.getValue());
+    auto theirs = dyn_cast_or_null<DenseI64ArrayAttr>(other);
+    if (!followsSizes || !ours || !theirs || ours.size() != theirs.size()) return false;
+    auto sizeDiffers = [&](Value x, Value y, int64_t d) { return shapeOf(x)[d] != shapeOf(y)[d]; };
+    for (int64_t d = 0; d < int64_t(ours.size()); ++d)
+      if (ours[d] != theirs[d] && !sizeDiffers(a.getOperand(0), b.getOperand(0), d) &&
+          !sizeDiffers(a.getResult(0), b.getResult(0), d))
+        return false;
+    return true;
   }
 
   bool isSame(Operation& a, Operation& b) const {
     if (a.getName() != b.getName() || a.getNumOperands() != b.getNumOperands() ||
         a.getNumResults() != b.getNumResults() || a.getAttrs().size() != b.getAttrs().size())
       return false;
-    for (NamedAttribute attribute : a.getAttrs())
-      if (attribute.getValue() != b.getAttr(attribute.getName()) && !followsSizes(a, attribute.getName())) return false;
     auto rankOf = [](Value v) { return shapeOf(v).size(); };
     for (auto [x, y] : llvm::zip(a.getOperands(), b.getOperands())) {
       Operation *made = x.getDefiningOp(), *other = y.getDefiningOp();
@@ -129,7 +160,8 @@ class Comparison {
       if (known != (other && isKnown(*other)) || rankOf(x) != rankOf(y)) return false;
       if (!known && pairs.lookup(x) != y) return false;
     }
-    return llvm::all_of(llvm::zip(a.getResults(), b.getResults()),
+    return llvm::all_of(a.getAttrs(), [&](NamedAttribute one) { return isSameAttribute(a, b, one); }) &&
+           llvm::all_of(llvm::zip(a.getResults(), b.getResults()),
                         [&](auto both) { return rankOf(std::get<0>(both)) == rankOf(std::get<1>(both)); });
   }
 };
@@ -167,25 +199,24 @@ class Marker {
 
 }  // namespace
 
-void takeBatchConstants(RowImports imports) {
+LogicalResult takeBatchConstants(RowImports imports) {
   Comparison comparison(imports);
   DenseMap<std::pair<Value, Value>, Value> taken;
   SmallVector<std::pair<OpOperand*, Value>> changes;
   const LogicalResult done = comparison.run([&](OpOperand& operand, Value theirs) -> LogicalResult {
     Value ours = operand.get();
     Operation* user = operand.getOwner();
-    const std::optional<int64_t> dimension = comparison.dimensionOf(ours, theirs);
+    const int64_t dimension = Comparison::dimensionOf(ours, theirs);
     const std::optional<Constant> known = knownValue(ours), whole = knownValue(theirs);
-    if (!dimension || !known || !whole) return refuseRows(imports.step, user->getLoc(), kTwoDimensions);
+    if (!known || !whole) return comparison.refuse(user, kTooLarge);
     Constant value = imports.rows == imports.batch ? *known : *whole;
-    if (*dimension >= 0) {
-      const int64_t size = shapeOf(ours)[*dimension];
-      if (!value.repeats(*dimension, size / imports.rows)) return refuseRows(imports.step, user->getLoc(), kRowsDiffer);
-      value = value.first(*dimension, size);
+    if (dimension >= 0) {
+      const int64_t size = shapeOf(ours)[dimension];
+      if (!value.repeats(dimension, size / imports.rows)) return comparison.refuse(user, kRowsDiffer);
+      value = value.first(dimension, size);
     }
     if (value.stored == known->stored && *value.data == *known->data) return success();
-    if (imports.rows != imports.batch && imports.otherRows != imports.batch)
-      return refuseRows(imports.step, user->getLoc(), kTooLarge);
+    if (imports.rows != imports.batch && imports.otherRows != imports.batch) return comparison.refuse(user, kTooLarge);
     Value& made = taken[{ours, theirs}];
     if (!made) {
       OpBuilder builder(ours.getDefiningOp());
@@ -194,18 +225,19 @@ void takeBatchConstants(RowImports imports) {
     changes.emplace_back(&operand, made);
     return success();
   });
-  if (failed(done)) return;
+  if (failed(done)) return failure();
   for (auto [operand, value] : changes) operand->set(value);
+  return success();
 }
 
 void markRows(RowImports imports) {
   if (Comparison::bodyOf(imports.step).getParentOp()->hasAttr(kRowsRefusedAttr)) return;
+  // The passes fold products of constants, which may count rows, too.
+  if (failed(takeBatchConstants(imports))) return;
   Comparison comparison(imports);
   Marker marker;
-  auto atConstant = [&](OpOperand& operand, Value theirs) -> LogicalResult {
-    const std::optional<int64_t> dimension = comparison.dimensionOf(operand.get(), theirs);
-    if (!dimension) return refuseRows(imports.step, operand.getOwner()->getLoc(), kTwoDimensions);
-    marker.markConstant(operand, *dimension);
+  auto atConstant = [&](OpOperand& operand, Value theirs) {
+    marker.markConstant(operand, Comparison::dimensionOf(operand.get(), theirs));
     return success();
   };
   if (failed(comparison.run(atConstant))) return;
@@ -213,7 +245,7 @@ void markRows(RowImports imports) {
     if (isKnown(op)) continue;
     SmallVector<int64_t> dimensions;
     for (Value result : op.getResults())
-      dimensions.push_back(*comparison.dimensionOf(result, comparison.counterpartOf(result)));
+      dimensions.push_back(Comparison::dimensionOf(result, comparison.counterpartOf(result)));
     Marker::mark(&op, dimensions);
   }
   imports.step->setAttr(kRowsKnownAttr, UnitAttr::get(imports.step.getContext()));

@@ -17,11 +17,12 @@ struct RowImports {
 // into an attribute of @step, and -train-globalize-loss refuses it.
 
 // To call before any pass. A constant that the graph makes of the number of rows, such as the divisor of a mean,
-// becomes that of the whole batch. One with a row for each row of the batch becomes the first rows of it, if all are
-// equal.
-void takeBatchConstants(RowImports imports);
+// becomes that of the whole batch. One with a row for each row of the batch keeps as many rows as the step has, if all
+// of them are equal.
+mlir::LogicalResult takeBatchConstants(RowImports imports);
 
-// To call after the passes of addImportPasses on both modules. A dimension whose sizes differ holds the batch: ops get
+// To call after the passes of addImportPasses on both modules, which may have made constants of constants: it takes
+// those as takeBatchConstants() does. A dimension whose sizes differ holds the batch: ops get
 // the attribute `train.rows` (kRowsAttr), and the module `train.rows_known`.
 void markRows(RowImports imports);
 

@@ -66,12 +66,11 @@ struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
     }
     if (failed(globalizer.run())) return signalPassFailure();
     for (Operation& op : step.getBody().front()) op.removeAttr(kRowsAttr);
-    if (fixedRows && (!rowsKnown || globalizer.sumsRows()))
+    // A constant does not say whether the exporter made it of the number of rows.
+    if (fixedRows)
       emitWarning(step.getLoc())
-          << "the number of rows is fixed in the model, so each rank computes it as if its rows were the batch: "
-             "numbers that the exporter made of the number of rows, such as the divisor of a mean, are not those of "
-             "the "
-             "whole batch. Export the model with a dynamic batch";
+          << "the number of rows is fixed in the model: if the exporter has made numbers of it, such as the divisor of "
+             "a mean, they are not those of the whole batch. Export the model with a dynamic batch";
   }
 
   // True if the step can be divided among ranks with the batch where its ops say.

@@ -19,6 +19,10 @@ int64_t product(ArrayRef<int64_t> sizes) {
   return n;
 }
 
+bool isFloat(Value v) {
+  return isa<FloatType>(TensorBuilder::typeOf(v).getElementType());
+}
+
 }  // namespace
 
 LogicalResult Globalizer::run() {
@@ -77,13 +81,17 @@ LogicalResult Globalizer::sumPartialOperands(Operation* op, unsigned first) {
     if (!of(value).isPartial()) continue;
     Value& sum = sums[value];
     if (!sum) {
-      if (!isa<FloatType>(TensorBuilder::typeOf(value).getElementType()))
-        return op->emitOpError("needs an integer sum over the global batch: cast to a float before summing");
       builder.setInsertionPointAfterValue(value);
-      sum = GlobalSumOp::create(builder, value.getLoc(), value.getType(), value);
+      TensorBuilder t{builder, value.getLoc()};
+      // Integers are summed in f64, which holds them exactly up to 2^53.
+      const Type element = TensorBuilder::typeOf(value).getElementType();
+      Value term = isa<FloatType>(element) ? value : t.cast(value, builder.getF64Type());
+      states[term] = of(value);
+      Value whole = GlobalSumOp::create(builder, value.getLoc(), term.getType(), term);
+      sum = t.cast(whole, element);
       BatchState state = of(value);
       state.kind = state.dimensions.empty() ? BatchState::Replicated : BatchState::Split;
-      states[sum] = state;
+      states[whole] = states[sum] = state;
     }
     operand.set(sum);
   }
@@ -125,13 +133,18 @@ FailureOr<BatchState> Globalizer::visitPerSample(Operation* op) {
   for (Value operand : op->getOperands())
     if (BatchState s = of(operand); s.isSplit()) {
       if (!s.mayBe(0)) return crossesRows(op);
-      state = leadingOf(s);
+      BatchState leading = leadingOf(s);
+      leading.uniform = s.uniform;
+      auto met = state.isSplit() ? state.meet(leading) : leading;
+      if (!met) return mixes(op);
+      state = *met;
     }
+  state.uniform = false;
   return state;
 }
 
 LogicalResult Globalizer::unsupported(Operation* op, const Twine& what) {
-  return op->emitOpError() << what << ", which is not supported with more than one rank";
+  return op->emitOpError() << what << ", which is not supported with more than one rank, leaf or micro-batch";
 }
 
 LogicalResult Globalizer::crossesRows(Operation* op) {
@@ -178,8 +191,7 @@ FailureOr<BatchState> Globalizer::visit(Operation* op) {
       .Case<DivOp>([&](auto) { return visitScaling(op, true); })
       .Case<NegOp, CastOp>([&](auto) -> FailureOr<BatchState> {
         // A cast is linear where it goes to a float.
-        if (of(op->getOperand(0)).isPartial() &&
-            !isa<FloatType>(TensorBuilder::typeOf(op->getResult(0)).getElementType()))
+        if (of(op->getOperand(0)).isPartial() && isa<CastOp>(op) && !isFloat(op->getResult(0)))
           return visitElementwise(op);
         return of(op->getOperand(0));
       })
@@ -268,7 +280,9 @@ FailureOr<BatchState> Globalizer::known(OpResult result, const BatchState& found
     BatchState state = BatchState::split({dimension}, rows, size / rows);
     state.kind = found.isPartial() ? BatchState::Partial : BatchState::Split;
     auto broadcast = dyn_cast<BroadcastOp>(op);
-    state.uniform = size == rows || iota || (broadcast && shapeOf(broadcast.getOperand())[dimension] == 1);
+    auto constant = dyn_cast<ConstantOp>(op);
+    state.uniform = size == rows || iota || (broadcast && shapeOf(broadcast.getOperand())[dimension] == 1) ||
+                    (constant && hasEqualParts(constant, dimension, 1));
     return state;
   }
   return unsupported(op, "groups rows of the batch");
@@ -291,13 +305,17 @@ FailureOr<BatchState> Globalizer::visitElementwise(Operation* op) {
 // Terms add up to terms; with a value that is the same everywhere, every rank adds its share of it.
 FailureOr<BatchState> Globalizer::visitAdditive(Operation* op) {
   if (!anyPartial(op) || anySplit(op)) return visitElementwise(op);
+  // An integer has no shares.
+  const bool allPartial = llvm::all_of(op->getOperands(), [&](Value v) { return of(v).isPartial(); });
+  if (!allPartial && !isFloat(op->getResult(0))) return visitElementwise(op);
   for (OpOperand& operand : op->getOpOperands())
     if (!of(operand.get()).isPartial()) shareOperand(operand);
   return BatchState::partial();
 }
 
-// A term times, or divided by, what is the same everywhere is a term.
+// A term times, or divided by, what is the same everywhere is a term. Integers are rounded where they are divided.
 FailureOr<BatchState> Globalizer::visitScaling(Operation* op, bool divides) {
+  if (divides && !isFloat(op->getResult(0))) return visitElementwise(op);
   BatchState lhs = of(op->getOperand(0)), rhs = of(op->getOperand(1));
   if (lhs.isPartial() && rhs.isPartial() && op->getOperand(0) != op->getOperand(1)) {
     // One of them must be whole: the divisor, or the second factor.
@@ -323,7 +341,6 @@ FailureOr<BatchState> Globalizer::visitReduce(ReduceOp op) {
   if (state.isPartial()) return linear ? BatchState::partial() : visitElementwise(op);
   if (!*overBatch) return state;
   if (!linear) return unsupported(op, Twine("takes the ") + stringifyReduceKind(op.getKind()) + " over the batch");
-  summed |= op.getKind() == ReduceKind::sum;
   maskOperand(op->getOpOperand(0));
   if (op.getKind() == ReduceKind::mean && mask) {
     // The mean of the rows that count.
@@ -339,8 +356,7 @@ FailureOr<BatchState> Globalizer::visitReduce(ReduceOp op) {
     states[share] = BatchState::partial();
   } else if (op.getKind() == ReduceKind::mean) {
     // The mean of the global batch is the mean of the ranks' means: every rank has as many rows.
-    if (!isa<FloatType>(TensorBuilder::typeOf(op.getResult()).getElementType()))
-      return unsupported(op, "takes the mean of integers over the batch");
+    if (!isFloat(op.getResult())) return unsupported(op, "takes the mean of integers over the batch");
     builder.setInsertionPointAfter(op);
     TensorBuilder t{builder, op.getLoc()};
     Value share = t.mul(op.getResult(), 1.0 / double(ranks));
@@ -491,7 +507,7 @@ FailureOr<BatchState> Globalizer::visitScatter(ScatterOp op) {
   FailureOr<bool> along = holdBatch(op, state, {int64_t(op.getAxis())});
   if (failed(along)) return failure();
   if (!*along) return state;
-  const bool summed = adds && isa<FloatType>(TensorBuilder::typeOf(op.getResult()).getElementType());
+  const bool summed = adds && isFloat(op.getResult());
   if (!summed || (op.getData() && of(op.getData()).isSplit())) return crossesRows(op);
   maskOperand(op.getUpdateMutable(), state);
   if (op.getData()) shareOperand(op.getDataMutable()[0]);

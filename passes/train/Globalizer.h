@@ -23,15 +23,13 @@ class Globalizer {
 
   // After run(): of the values that the step had and of new ones.
   const BatchStates& valueStates() const { return states; }
-  // True if a sum, not a mean, is taken over the batch.
-  bool sumsRows() const { return summed; }
   // To call before run(): states of the results of reshapes, from the analysis with two rows.
   void setReshapeStates(BatchStates states) { reshapeStates = std::move(states); }
 
  private:
   mlir::func::FuncOp step;
   int64_t ranks, rows = 0;
-  bool rowsKnown, fixedRows, summed = false;
+  bool rowsKnown, fixedRows;
   mlir::OpBuilder builder;
   RowMask mask;  // of the evaluation
   BatchStates states, reshapeStates;

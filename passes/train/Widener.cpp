@@ -132,10 +132,11 @@ LogicalResult Widener::visit(Operation* op) {
     return llvm::any_of(op->getOperands(), [&](Value v) { return values.of(v).kind == kind; });
   };
   const bool apart = isAny(LeafState::Apart);
-  if (!apart && !isAny(LeafState::Split))
-    visitReplicated(op);
-  else if (isa<DropoutOp, RandomUniformOp>(op))
+  // Numbers are drawn for rows, also where the operand is the same for all of them.
+  if (isa<DropoutOp, RandomUniformOp>(op))
     draw(op);
+  else if (!apart && !isAny(LeafState::Split))
+    visitReplicated(op);
   else if (apart || !tryWiden(op))
     eachLeaf(op);
   return success();

@@ -1,7 +1,7 @@
 """Writes small ONNX models, and rewrites others, without the onnx package: just enough protobuf for that."""
 import struct
 
-FLOAT, INT64, BFLOAT16 = 1, 7, 16
+FLOAT, INT64, BOOL, BFLOAT16 = 1, 7, 9, 16
 
 
 def varint(value):

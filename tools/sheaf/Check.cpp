@@ -61,8 +61,8 @@ options::Table checkTable() {
             "--try",
             "Train one step on CPU ranks three ways, in f32: one rank; one rank with --leaves N; N ranks, a power of "
             "two. Gradients of the last two must be equal byte for byte. Those of the first two may differ by 1e-3 of "
-            "their norm plus 1e-6 of the norm of all; with --batch-norm local they are not compared. The batch is 2 N "
-            "rows if --batch is not given."),
+            "their norm plus 1e-6 of the norm of all; with --batch-norm local they are not compared. This shows that "
+            "they are equal for these data. The batch is 2 N rows if --batch is not given."),
         Row::parsed<&O::data>("--data", "NAME=FILE", "what `sheaf-run --data` takes",
                               "Data of --try, as for sheaf-run. May be repeated.", io::parseDataArgument)
             .defaultsTo("random numbers")}},
@@ -243,7 +243,8 @@ int check(CheckOptions& o, const options::Given& given) {
   mlir::OwningOpRef<mlir::ModuleOp> module = frontend::surveyOnnx(*context, o.model, o.import, survey);
   // A file that cannot be read has no graph to report on.
   const bool loaded = survey.nodes > 0 || survey.opset > 0 || survey.obstacles.size() != 1;
-  if (!loaded && !o.json) return fail(cat(o.model, ": ", survey.obstacles.front()));
+  const int failed = o.tries ? kNotTried : kFailed;
+  if (!loaded && !o.json) return fail(cat(o.model, ": ", survey.obstacles.front())), failed;
   // Nothing is imported again from damaged files.
   for (const Survey::File& file : survey.missing)
     if (file.exists) module = {};
@@ -251,7 +252,7 @@ int check(CheckOptions& o, const options::Given& given) {
   if (module && o.import.batch == 0)
     o.import.batch = (*module)->getAttrOfType<mlir::IntegerAttr>("train.batch").getInt();
   if (o.memory == 0) o.memory = exec::machineMemory();
-  if (Status status = complete(o); !status.ok()) return fail(status.message());
+  if (Status status = complete(o); !status.ok()) return fail(status.message()), failed;
   if (module && !runTrainPhases(module, o, survey)) module = {};
   if (module) setTraining(*module, o);
 
@@ -277,8 +278,9 @@ int check(CheckOptions& o, const options::Given& given) {
     json::Object object = surveyJson(o, survey);
     const bool can = module && survey.missing.empty();
     if (!can)
-      std::fprintf(stderr, "sheaf: error: --try: the model cannot be trained on %lld ranks\n",
-                   static_cast<long long>(o.import.ranks));
+      std::fprintf(stderr, "sheaf: error: --try: the model cannot be trained on %lld ranks%s%s\n",
+                   static_cast<long long>(o.import.ranks), survey.obstacles.empty() ? "" : ": ",
+                   survey.obstacles.empty() ? "" : survey.obstacles.front().c_str());
     const int status = can ? tryModel(o, given, o.json ? &object : nullptr) : kNotTried;
     if (o.json) print(json::write(std::move(object), 2) + "\n");
     return status;

@@ -22,7 +22,11 @@ static std::string place(Location loc) {
 
 std::string textOf(Diagnostic& diagnostic) {
   const std::string where = place(diagnostic.getLocation());
-  return where + (where.empty() ? "" : ": ") + diagnostic.str();
+  std::string text = diagnostic.str();
+  if (where.empty()) return text;
+  // The place is a node of the graph; the op that it became says no more to a user.
+  if (const size_t op = text.find("' op "); text.starts_with("'train.") && op < text.find(' ')) text.erase(0, op + 5);
+  return where + ": " + text;
 }
 
 DiagnosticPrinter::DiagnosticPrinter(MLIRContext& context) : ScopedDiagnosticHandler(&context) {

@@ -1,6 +1,7 @@
 #include "tools/sheaf/Trained.h"
 
 #include <bit>
+#include <vector>
 
 #include "ir/Plan/PlanDialect.h"
 #include "ir/Train/TrainDialect.h"
@@ -174,10 +175,35 @@ mlir::LogicalResult runImportPhase(mlir::OwningOpRef<mlir::ModuleOp>& module, co
     return passes.run(*module);
   }
   imports.other = *other;
-  train::takeBatchConstants(imports);
+  (void)train::takeBatchConstants(imports);  // a refusal stands in the step
   if (mlir::failed(passes.run(*module)) || mlir::failed(passes.run(*other))) return mlir::failure();
   train::markRows(imports);
   return mlir::success();
+}
+
+// Imports the graph with the rows of a part of the batch. If it takes no less than all rows, its errors say so.
+static mlir::OwningOpRef<mlir::ModuleOp> importStep(mlir::MLIRContext& context, const std::string& model,
+                                                    const frontend::ImportOptions& import) {
+  if (import.shares() == 1 || import.batch == 0) return frontend::importOnnx(context, model, import);
+  std::vector<std::pair<mlir::Location, std::string>> errors;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  {
+    mlir::ScopedDiagnosticHandler handler(&context, [&](mlir::Diagnostic& diagnostic) {
+      if (diagnostic.getSeverity() != mlir::DiagnosticSeverity::Error) return mlir::failure();
+      errors.emplace_back(diagnostic.getLocation(), diagnostic.str());
+      return mlir::success();
+    });
+    module = frontend::importOnnx(context, model, import);
+  }
+  std::string ignored;
+  const bool takesAll = !module && importRows(context, model, import, import.batch, ignored);
+  for (const auto& [where, text] : errors) {
+    mlir::InFlightDiagnostic error = mlir::emitError(where) << text;
+    if (takesAll)
+      error << "; the graph takes all " << import.batch << " rows of the batch, but not a part of "
+            << import.batch / import.shares() << ": it needs one rank, leaf and micro-batch";
+  }
+  return module;
 }
 
 // The graph's evaluation, up to the same phase.
@@ -209,7 +235,7 @@ static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& con
 mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const TrainedOptions& options,
                                               bool importOnly) {
   if (options.evaluationOnly) return importEvaluation(context, options, importOnly);
-  mlir::OwningOpRef<mlir::ModuleOp> module = frontend::importOnnx(context, options.model, options.import);
+  mlir::OwningOpRef<mlir::ModuleOp> module = importStep(context, options.model, options.import);
   if (!module) return {};
   if (!importOnly && mlir::failed(runImportPhase(module, options.model, options.import))) return {};
   mlir::PassManager passes(&context);

@@ -7,7 +7,7 @@ import struct
 
 from formats import read_log, write_npy
 from harness import MODELS, Case, expect, expect_short_error
-from onnxwriter import FLOAT, INT64, model, node, value, weight
+from onnxwriter import BOOL, FLOAT, INT64, model, node, value, weight
 
 RANKS, BATCH, WIDTH = 4, 16, 6
 
@@ -55,19 +55,67 @@ CASES = {
                      node("Reshape", ["e", "flat"], ["f"]), node("ReduceSum", ["f"], ["down"], keepdims=0), node("Exp", ["down"], ["d"]),
                      node("ReduceMean", ["h"], ["up"], keepdims=0), node("Div", ["up", "d"], ["loss"])),
 }
+# Integers that are summed over the batch: how many elements of h are above 0.
+ABOVE = (node("Greater", ["h", "zerof"], ["above"]), node("Cast", ["above"], ["ones"], to=INT64), node("ReduceSum", ["ones"], ["k"], keepdims=0))
+OF_COUNT = (node("Cast", ["m"], ["count"], to=FLOAT), SQUARE, *MEAN_OF_SUM)
+INTEGERS = {
+    "plus-one": node("Add", ["k", "one0"], ["m"]),
+    "minus-one": node("Sub", ["k", "one0"], ["m"]),
+    "from-size": node("Sub", ["hundred", "k"], ["m"]),
+    "times-two": node("Mul", ["k", "two0"], ["m"]),
+    "half": node("Div", ["k", "two0"], ["m"]),
+    "third": node("Div", ["k", "three0"], ["m"]),
+    "squared": node("Mul", ["k", "k"], ["m"]),
+    "negative": node("Neg", ["k"], ["m"]),
+    "at-least": node("Max", ["k", "three0"], ["m"]),
+    "twice": node("Add", ["k", "k"], ["m"]),
+    "remainder": node("Mod", ["k", "three0"], ["m0"]),
+}
+CASES |= {f"integers/{name}": (*ABOVE, change, *((node("Add", ["m0", "one0"], ["m"]),) if name == "remainder" else ()), *OF_COUNT)
+          for name, change in INTEGERS.items()}
+# Logits and labels of two steps of each row, the steps one after the other.
+STEPS = (node("Reshape", ["h", "two-three"], ["by-row"]), node("Transpose", ["by-row"], ["by-step"], perm=[1, 0, 2]),
+         node("Reshape", ["by-step", "by-three"], ["logits"]))
+CASES |= {
+    # Constants that are made of constants.
+    "constants/product": (dimension("h", 0), node("Concat", ["single", "n"], ["dims"], axis=0), node("ConstantOfShape", ["dims"], ["zeros"]),
+                          node("Exp", ["zeros"], ["ones"]), node("Transpose", ["ones"], ["column"], perm=[1, 0]),
+                          node("MatMul", ["ones", "column"], ["n2"]), node("Reshape", ["n2", "scalar"], ["count"]), SQUARE, *MEAN_OF_SUM),
+    "constants/einsum": (dimension("h", 0), node("ConstantOfShape", ["n"], ["zeros"]), node("Exp", ["zeros"], ["ones"]),
+                         node("Einsum", ["ones", "ones"], ["count"], equation="i,i->"), SQUARE, *MEAN_OF_SUM),
+    # Random numbers of a constant that is the same for all rows.
+    "constants/dropped": (dimension("h", 0), node("Concat", ["n", "single"], ["dims"], axis=0), node("ConstantOfShape", ["dims"], ["zeros"]),
+                          node("Exp", ["zeros"], ["ones"]), node("Cast", ["one0"], ["training"], to=BOOL), node("Constant", [], ["ratio"], value_float=0.5),
+                          node("Dropout", ["ones", "ratio", "training"], ["kept"]), node("Mul", ["h", "kept"], ["t"]), node("Mul", ["t", "t"], ["s"]),
+                          node("ReduceMean", ["s"], ["loss"], keepdims=0)),
+    "order/same": (*STEPS, node("ArgMax", ["by-step"], ["best"], axis=2, keepdims=0), node("Reshape", ["best", "flat"], ["labels"]),
+                   node("SoftmaxCrossEntropyLoss", ["logits", "labels"], ["loss"], reduction="mean")),
+}
 # Groups of rows, of as many as a rank, a leaf or a micro-batch has, or of others; and what fixes a number of rows.
 GROUPS = (node("ReduceMean", ["g", "second"], ["m"], keepdims=0), node("Mul", ["m", "m"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0))
+# Refused at the node with the name `here`.
 REFUSED = {
-    "groups/of-four": (node("Reshape", ["h", "by-four"], ["g"]), *GROUPS),
-    "groups/four": (node("Reshape", ["h", "four-groups"], ["g"]), *GROUPS),
-    "groups/first-four": (node("Slice", ["h", "zero", "four"], ["g0"]), node("Reshape", ["g0", "by-four"], ["g"]), *GROUPS),
+    "groups/of-four": (node("Reshape", ["h", "by-four"], ["g"], "here"), *GROUPS),
+    "groups/four": (node("Reshape", ["h", "four-groups"], ["g"], "here"), *GROUPS),
+    "groups/first-four": (node("Slice", ["h", "zero", "four"], ["g0"], "here"), node("Reshape", ["g0", "by-four"], ["g"]), *GROUPS),
     # The number of rows decides what is computed.
-    "rows/decide": (SQUARE, dimension("s", 0), node("Greater", ["n", "nine"], ["many"]), node("Where", ["many", "s", "h"], ["chosen"]),
+    "rows/decide": (node("Mul", ["h", "h"], ["s"], "here"), dimension("s", 0), node("Greater", ["n", "nine"], ["many"]), node("Where", ["many", "s", "h"], ["chosen"]),
                     node("ReduceMean", ["chosen"], ["loss"], keepdims=0)),
-    "rows/last": (node("Slice", ["h", "minus", "most"], ["g"]), node("Mul", ["g", "g"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0)),
+    "rows/last": (node("Slice", ["h", "minus", "most"], ["g"], "here"), node("Mul", ["g", "g"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0)),
     "rows/range": (dimension("h", 0), node("Squeeze", ["n"], ["n0"]), node("Range", ["zero0", "n0", "one0"], ["r"]), node("Cast", ["r"], ["f"], to=FLOAT),
-                   node("Unsqueeze", ["f", "second"], ["c"]), node("Mul", ["h", "c"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0)),
-    "rows/each-other": (node("MatMul", ["h", "ht"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0)),
+                   node("Unsqueeze", ["f", "second"], ["c"]), node("Mul", ["h", "c"], ["s"], "here"), node("ReduceMean", ["s"], ["loss"], keepdims=0)),
+    "rows/each-other": (node("MatMul", ["h", "ht"], ["s"], "here"), node("ReduceMean", ["s"], ["loss"], keepdims=0)),
+    # Places that go by the number of rows, in tensors without rows.
+    "places/slice": (dimension("h", 0), node("Mod", ["n", "five"], ["start"]), node("Add", ["start", "one"], ["end"]),
+                     node("Slice", ["p", "start", "end", "second"], ["g"], "here"), node("Add", ["h", "g"], ["t"]), node("Mul", ["t", "t"], ["s"]),
+                     node("ReduceMean", ["s"], ["loss"], keepdims=0)),
+    "places/pad": (dimension("h", 0), node("Mod", ["n", "five"], ["low"]), node("Sub", ["five", "low"], ["high"]),
+                   node("Concat", ["zero", "low", "zero", "high"], ["pads"], axis=0), node("Pad", ["p", "pads"], ["long"], "here"),
+                   node("Slice", ["long", "zero", "width", "second"], ["g"]), node("Add", ["h", "g"], ["t"]), node("Mul", ["t", "t"], ["s"]),
+                   node("ReduceMean", ["s"], ["loss"], keepdims=0)),
+    # Logits step by step, labels row by row.
+    "order/other": (*STEPS, node("ArgMax", ["by-row"], ["best"], axis=2, keepdims=0), node("Reshape", ["best", "flat"], ["labels"]),
+                    node("SoftmaxCrossEntropyLoss", ["logits", "labels"], ["loss"], "here", reduction="mean")),
 }
 
 
@@ -83,11 +131,12 @@ def cases(session):
 
 def written(session, nodes, batch="batch"):
     path = session.folder() / "model.onnx"
-    first = [node("MatMul", ["x", "w"], ["z"]), node("Tanh", ["z"], ["h"]), node("Transpose", ["h"], ["ht"], perm=[1, 0])]
+    first = [node("MatMul", ["x", "w"], ["z"]), node("Tanh", ["z"], ["h"]), node("Transpose", ["h"], ["ht"], perm=[1, 0]),
+             node("Constant", [], ["zerof"], value_float=0.0)]
     constants = [constant(*c) for c in (
-        ("scalar", [], [0]), ("flat", [-1]), ("first", [0]), ("second", [1]), ("one", [1]), ("nine", [9]), ("width", [WIDTH]), ("single", [1]),
+        ("scalar", [], [0]), ("five", [5]), ("two-three", [0, 2, 3]), ("by-three", [-1, 3]), ("flat", [-1]), ("first", [0]), ("second", [1]), ("one", [1]), ("nine", [9]), ("width", [WIDTH]), ("single", [1]),
         ("by-four", [-1, 4, WIDTH]), ("four-groups", [4, -1, WIDTH]), ("zero", [0]), ("four", [4]), ("minus", [-1]), ("most", [1 << 40]),
-        ("zero0", [0], []), ("one0", [1], []))]
+        ("zero0", [0], []), ("one0", [1], []), ("two0", [2], []), ("three0", [3], []), ("hundred", [100], []))]
     weights = [weight("w", [WIDTH, WIDTH], [0.2 * ((7 * i) % 5 - 2) for i in range(WIDTH * WIDTH)]),
                weight("p", [1, WIDTH], [0.1 * (i + 1) for i in range(WIDTH)])]
     path.write_bytes(model([*first, *nodes], [value("x", FLOAT, [batch, WIDTH])], [value("loss", FLOAT, [])], [*weights, *constants]))
@@ -125,7 +174,7 @@ def refused(session, nodes):
     path = written(session, nodes)
     for options in (("--ranks", RANKS), ("--ranks", 1, "--micro-batches", RANKS), ("--ranks", 1, "--leaves", RANKS), ("--ranks", 2)):
         done = session.call("sheaf", "compile", path, "-o", path.with_suffix(".plan"), "--batch", BATCH, *options)
-        expect_short_error(done, ["one rank"], 1)
+        expect_short_error(done, ["here", "one rank"], 1)
     session.succeed("sheaf", "compile", path, "-o", path.with_suffix(".plan"), "--batch", BATCH, "--ranks", 1)
     done = session.call("sheaf", "check", path, "--try", "--ranks", RANKS, "--batch", BATCH)
     expect(done.code == 2 and "cannot be trained on 4 ranks" in done.err, f"exit {done.code}\n{done.out}{done.err}")

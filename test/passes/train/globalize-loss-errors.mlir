@@ -55,11 +55,14 @@ module attributes {train.ranks = 2 : i64} {
 
 // -----
 
+// Logits of two steps of each of three rows, step by step, and labels row by row.
 module attributes {train.ranks = 2 : i64} {
-  func.func @step(%x: tensor<4xi64>) {
-    %n = train.reduce sum %x [0] : tensor<4xi64> -> tensor<1xi64>
-    // expected-error @+1 {{'train.mul' op needs an integer sum over the global batch: cast to a float before summing}}
-    %s = train.mul %n, %n : tensor<1xi64>
+  func.func @step(%x: tensor<3x2x5xf32>, %y: tensor<3x2xi64>) {
+    %t = train.transpose %x [1, 0, 2] : tensor<3x2x5xf32> -> tensor<2x3x5xf32>
+    %logits = train.reshape %t : tensor<2x3x5xf32> -> tensor<6x5xf32>
+    %labels = train.reshape %y : tensor<3x2xi64> -> tensor<6x1xi64>
+    // expected-error @+1 {{'train.cross_entropy' op combines values that carry the batch in different dimensions}}
+    %loss, %lse = train.cross_entropy %logits, %labels : (tensor<6x5xf32>, tensor<6x1xi64>) -> (tensor<6x1xf32>, tensor<6x1xf32>)
     return
   }
 }

@@ -310,3 +310,28 @@ module attributes {train.ranks = 2 : i64} {
     return
   }
 }
+
+// -----
+
+// A sum of integers is made in f64. What adds a number to it, divides it or bounds it takes the whole sum; a multiple is a
+// rank's term.
+// CHECK-LABEL: func.func @step
+// CHECK: %[[TERM:.*]] = train.reduce sum
+// CHECK: %[[WIDE:.*]] = train.cast %[[TERM]] : tensor<1xi64> -> tensor<1xf64>
+// CHECK: %[[SUM:.*]] = train.global_sum %[[WIDE]] : tensor<1xf64>
+// CHECK: %[[K:.*]] = train.cast %[[SUM]] : tensor<1xf64> -> tensor<1xi64>
+// CHECK: train.add %[[K]], %{{.*}} : tensor<1xi64>
+// CHECK: train.div %[[K]], %{{.*}} : tensor<1xi64>
+// CHECK: train.max %[[K]], %{{.*}} : tensor<1xi64>
+// CHECK: train.mul %[[TERM]], %{{.*}} : tensor<1xi64>
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4xi64>) {
+    %two = train.constant dense<2> : tensor<1xi64>
+    %k = train.reduce sum %x [0] : tensor<4xi64> -> tensor<1xi64>
+    %a = train.add %k, %two : tensor<1xi64>
+    %b = train.div %k, %two : tensor<1xi64>
+    %c = train.max %k, %two : tensor<1xi64>
+    %d = train.mul %k, %two : tensor<1xi64>
+    return
+  }
+}

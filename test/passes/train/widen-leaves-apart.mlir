@@ -84,6 +84,25 @@ module attributes {train.ranks = 2 : i64, train.widen_to = 1 : i64, train.batch 
 
 // -----
 
+// Random numbers are drawn for the rows of all leaves, also where what they apply to is the same for every row.
+
+// CHECK-LABEL: func.func @equal_rows
+// CHECK: %[[BOTH:.*]] = train.concat {{.*}} axis 0 : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<4x3xf32>
+// CHECK: train.dropout %[[BOTH]] ratio {{.*}} : tensor<4x3xf32>
+module attributes {train.ranks = 2 : i64, train.widen_to = 1 : i64, train.batch = 4 : i64} {
+  func.func @equal_rows(%x: tensor<2x3xf32> {train.name = "x"}) {
+    %ones = train.constant dense<1.0> : tensor<2x3xf32>
+    %kept = train.dropout %ones ratio 5.000000e-01 node 1 : tensor<2x3xf32>
+    %product = train.mul %x, %kept {train.group = 0 : i64} : tensor<2x3xf32>
+    %all = train.reduce sum %product [0] {train.group = 0 : i64} : tensor<2x3xf32> -> tensor<1x3xf32>
+    %gradient = train.reshape %all : tensor<1x3xf32> -> tensor<3xf32>
+    train.update @b by @o, %gradient : tensor<3xf32>
+    return
+  }
+}
+
+// -----
+
 // A leaf of one row: what has one row for every leaf is repeated in the kernel, its gradient is a row of each leaf, and rows
 // are in the same dimension after a reshape that could have put them into another of size 1.
 
