@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::json {
@@ -249,19 +250,20 @@ class Parser {
 void writeString(std::string& out, const std::string& string) {
   static constexpr char kHex[] = "0123456789abcdef";
   out += '"';
-  for (unsigned char c : string) {
-    if (c == '"' || c == '\\') {
+  for (size_t at = 0; at < string.size();) {
+    const Character character = characterAt(string, at);
+    if (character.code == '"' || character.code == '\\') {
       out += '\\';
-      out += static_cast<char>(c);
-    } else if (c == '\n') {
+      out += static_cast<char>(character.code);
+    } else if (character.code == '\n') {
       out += "\\n";
-    } else if (c < 0x20) {
-      out += "\\u00";
-      out += kHex[c >> 4];
-      out += kHex[c & 15];
+    } else if (character.controls()) {
+      out += "\\u";
+      for (int shift = 12; shift >= 0; shift -= 4) out += kHex[character.code >> shift & 15];
     } else {
-      out += static_cast<char>(c);
+      out.append(string, at, character.bytes);
     }
+    at += character.bytes;
   }
   out += '"';
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/Job.h"
@@ -54,7 +55,7 @@ class Measurer {
     measured_.aborted = [this] { control_.aborting = true; };
     measured_.abandon = control_.abandon;
     if (job_.first())
-      measured_.progress = [](const std::string& what) { std::fprintf(stderr, "sheaf-run: %s\n", what.c_str()); };
+      measured_.progress = [](const std::string& what) { out::fprintf(stderr, "sheaf-run: %s\n", what.c_str()); };
     Expected<profile::Profile> profile = measure::measureMachine(**device, measured_);
     if (!profile.ok()) return profile.status();
     return file_ ? writeProfile(*profile, *file_) : Status();

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::exec {
@@ -80,7 +81,7 @@ void Progress::step(const StepResult& result) {
 
 void Progress::note(const std::string& text) {
   if (!shown_) return;
-  std::fprintf(stderr, "%s%s\n", open_ ? "\n" : "", text.c_str());
+  out::fprintf(stderr, "%s%s\n", open_ ? "\n" : "", text.c_str());
   open_ = false;
 }
 

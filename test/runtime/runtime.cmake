@@ -39,6 +39,7 @@ sheaf_add_gtest(proof_random_test
   SOURCES proof_random_test.cpp ${PROJECT_SOURCE_DIR}/test/mutants/Oracle.cpp ${PROJECT_SOURCE_DIR}/test/mutants/OracleInstructions.cpp
   LIBS SheafPlan)
 
+sheaf_add_gtest(base_print_test SOURCES base_print_test.cpp LIBS SheafBase)
 sheaf_add_gtest(base_sha256_test SOURCES base_sha256_test.cpp LIBS SheafBase)
 
 # Jobs of several processes, played by threads.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/Print.h"
 #include "runtime/exec/Measure.h"
 #include "runtime/exec/Run.h"
 #include "tools/options/Completion.h"
@@ -33,7 +34,7 @@ void printError(const std::string& message) {
   int lines = 0;
   for (size_t i = 0; i < text.size(); ++i)
     if (text[i] == '\n' && ++lines == kMaxErrorLines) text.resize(i);
-  std::fprintf(stderr, "%s\n", text.c_str());
+  sheaf::out::fprintf(stderr, "%s\n", text.c_str());
 }
 
 std::string help(sheaf::options::HelpForm form) {

@@ -6,6 +6,7 @@
 #include "ir/Plan/PlanProto.h"
 #include "passes/plan/Passes.h"
 #include "runtime/base/MappedFile.h"
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/exec/Machine.h"
 #include "runtime/plan/StepWork.h"
@@ -150,46 +151,46 @@ std::string whyUnusable(const CheckOptions& o, const Survey::File& file) {
 
 void printOperators(const char* title, const std::vector<Survey::Operator>& operators) {
   if (operators.empty()) return;
-  std::printf("%s\n", title);
+  out::printf("%s\n", title);
   for (const Survey::Operator& one : operators) {
     std::string name = one.opset ? cat(one.name, " (opset ", one.opset, ")") : one.name;
-    std::printf("  %-28s %s%s%s\n", name.c_str(), nodesText(one).c_str(), one.why.empty() ? "" : ": ", one.why.c_str());
+    out::printf("  %-28s %s%s%s\n", name.c_str(), nodesText(one).c_str(), one.why.empty() ? "" : ": ", one.why.c_str());
   }
 }
 
 void printParameters(const char* name, const Survey::Parameters& parameters, bool exact) {
-  std::printf("%s %s%lld parameter%s: %s elements, %s\n", name, exact ? "" : "at most ",
+  out::printf("%s %s%lld parameter%s: %s elements, %s\n", name, exact ? "" : "at most ",
               static_cast<long long>(parameters.count), parameters.count == 1 ? "" : "s",
               countText(static_cast<uint64_t>(parameters.elements)).c_str(),
               bytesText(static_cast<uint64_t>(parameters.bytes)).c_str());
 }
 
 void printSurvey(const CheckOptions& o, const Survey& survey) {
-  std::printf("%s: %s nodes, opset %lld\n\n", o.model.c_str(), countText(static_cast<uint64_t>(survey.nodes)).c_str(),
+  out::printf("%s: %s nodes, opset %lld\n\n", o.model.c_str(), countText(static_cast<uint64_t>(survey.nodes)).c_str(),
               static_cast<long long>(survey.opset));
   if (survey.trainable() && survey.missing.empty())
-    std::printf("It can be trained.\n");
+    out::printf("It can be trained.\n");
   else
-    std::printf("It cannot be trained yet:\n");
+    out::printf("It cannot be trained yet:\n");
   printOperators("Operators that are not supported (`sheaf operators` prints those that are):", survey.unsupported);
   printOperators("Nodes that are not supported as they are:", survey.refused);
-  if (!survey.unbound.empty()) std::printf("Dimensions without a size:\n");
+  if (!survey.unbound.empty()) out::printf("Dimensions without a size:\n");
   for (const auto& [name, input] : survey.unbound)
-    std::printf("  %-28s of input '%s'; give --bind '%s=SIZE'\n", name.c_str(), input.c_str(), name.c_str());
-  if (!survey.obstacles.empty()) std::printf("Other obstacles:\n");
-  for (const std::string& text : survey.obstacles) std::printf("  %s\n", text.c_str());
-  if (!survey.losses.empty()) std::printf("What the loss could be:\n");
-  for (const std::string& loss : survey.losses) std::printf("  --loss '%s'\n", loss.c_str());
+    out::printf("  %-28s of input '%s'; give --bind '%s=SIZE'\n", name.c_str(), input.c_str(), name.c_str());
+  if (!survey.obstacles.empty()) out::printf("Other obstacles:\n");
+  for (const std::string& text : survey.obstacles) out::printf("  %s\n", text.c_str());
+  if (!survey.losses.empty()) out::printf("What the loss could be:\n");
+  for (const std::string& loss : survey.losses) out::printf("  --loss '%s'\n", loss.c_str());
   if (!survey.missing.empty())
-    std::printf("Weights that are missing; put them into the folder of the model, or make new ones by `sheaf init`:\n");
+    out::printf("Weights that are missing; put them into the folder of the model, or make new ones by `sheaf init`:\n");
   for (const Survey::File& file : survey.missing)
-    std::printf("  %-28s %lld parameters, %s%s\n", file.name.c_str(), static_cast<long long>(file.parameters),
+    out::printf("  %-28s %lld parameters, %s%s\n", file.name.c_str(), static_cast<long long>(file.parameters),
                 bytesText(static_cast<uint64_t>(file.needed)).c_str(),
                 file.exists ? cat("; ", whyUnusable(o, file)).c_str() : "");
-  std::printf("\n");
+  out::printf("\n");
   printParameters("trained:", survey.trained, survey.exact);
   printParameters("frozen: ", survey.frozen, survey.exact);
-  for (const std::string& note : survey.notes) std::printf("note:    %s\n", note.c_str());
+  for (const std::string& note : survey.notes) out::printf("note:    %s\n", note.c_str());
 }
 
 constexpr int kNotTried = 2;  // the exit status of a trial that needs something
@@ -224,7 +225,7 @@ int tryModel(const CheckOptions& o, const options::Given& given, json::Object* o
   Expected<Trial> trial = tryDivisions({o.model, o.import, o.data, compileOptions(given)});
   if (!trial.ok()) {
     if (object) object->set("try", json::Object{{"error", trial.status().message()}});
-    std::fprintf(stderr, "sheaf: error: --try: %s\n", trial.status().message().c_str());
+    out::fprintf(stderr, "sheaf: error: --try: %s\n", trial.status().message().c_str());
     return kNotTried;
   }
   object ? object->set("try", trialJson(*trial)) : printTrial(*trial);
@@ -262,7 +263,7 @@ int check(CheckOptions& o, const options::Given& given) {
   if (module && !o.tries) {
     flops = flopsOf(*module);
     if (!o.json)
-      std::printf("a step:  %s in matrix products, of %lld rows on %lld rank%s\n\n",
+      out::printf("a step:  %s in matrix products, of %lld rows on %lld rank%s\n\n",
                   plan::flopsText(flops * static_cast<uint64_t>(o.import.ranks)).c_str(),
                   static_cast<long long>(o.import.batch), static_cast<long long>(o.import.ranks),
                   o.import.ranks == 1 ? "" : "s");
@@ -278,7 +279,7 @@ int check(CheckOptions& o, const options::Given& given) {
     json::Object object = surveyJson(o, survey);
     const bool can = module && survey.missing.empty();
     if (!can)
-      std::fprintf(stderr, "sheaf: error: --try: the model cannot be trained on %lld ranks%s%s\n",
+      out::fprintf(stderr, "sheaf: error: --try: the model cannot be trained on %lld ranks%s%s\n",
                    static_cast<long long>(o.import.ranks), survey.obstacles.empty() ? "" : ": ",
                    survey.obstacles.empty() ? "" : survey.obstacles.front().c_str());
     const int status = can ? tryModel(o, given, o.json ? &object : nullptr) : kNotTried;
@@ -289,7 +290,7 @@ int check(CheckOptions& o, const options::Given& given) {
     json::Object object = surveyJson(o, survey);
     if (fit) object.set("flops", flops * static_cast<uint64_t>(o.import.ranks));
     if (fit) object.set("fit", fitJson(o, *fit));
-    std::printf("%s\n", json::write(std::move(object), 2).c_str());
+    out::printf("%s\n", json::write(std::move(object), 2).c_str());
   } else if (fit) {
     printFit(o, *fit);
   }

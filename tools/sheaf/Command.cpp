@@ -2,11 +2,13 @@
 
 #include <cstdio>
 
+#include "runtime/base/Print.h"
+
 namespace sheaf::tool {
 namespace {
 
 int report(const std::string& message, Exit status) {
-  std::fprintf(stderr, "sheaf: error: %s\n", message.c_str());
+  out::fprintf(stderr, "sheaf: error: %s\n", message.c_str());
   return status;
 }
 
@@ -21,7 +23,11 @@ int misuse(const std::string& message) {
 }
 
 int print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  return printBytes(shown(text));
+}
+
+int printBytes(const std::string& bytes) {
+  std::fwrite(bytes.data(), 1, bytes.size(), stdout);
   return kDone;
 }
 

@@ -38,8 +38,9 @@ Command callsCommand();
 int fail(const std::string& message);
 int misuse(const std::string& message);
 
-// Print text on stdout and return kDone.
+// Print on stdout and return kDone. print() takes text for people or programs, printBytes() bytes of any kind.
 int print(const std::string& text);
+int printBytes(const std::string& bytes);
 
 // Reads a command line. True: there is nothing else to do, and `status` is the exit status.
 bool parsed(const options::Table& table, const options::Arguments& arguments, void* target, options::Given& given,

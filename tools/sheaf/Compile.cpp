@@ -14,6 +14,7 @@
 #include "passes/plan/Passes.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/AtomicFile.h"
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/Generations.h"
@@ -427,7 +428,7 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::G
   std::vector<std::string> notes;
   if (mlir::failed(codegen::compileKernels(program, o.targets, notes))) return reported;
   if (o.verbose)
-    for (const std::string& note : notes) std::fprintf(stderr, "sheaf: %s\n", note.c_str());
+    for (const std::string& note : notes) out::fprintf(stderr, "sheaf: %s\n", note.c_str());
   std::string folder = fs::path(o.model).parent_path().string();
   const unsigned hashThreads = o.noWeightHashes ? 0 : o.targets.threads;
   if (mlir::failed(codegen::resolveFiles(program, folder.empty() ? "." : folder, o.output, hashThreads, wroteData)))
@@ -454,7 +455,7 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::G
                                                                : "the plan is not proved to compute the same bits as ",
                                o.like, " (the first): ", comparison->difference->text()));
     if (!comparison->proved)
-      std::fprintf(stderr, "sheaf: note: %s and %s: %s\n", o.like.c_str(), o.output.c_str(),
+      out::fprintf(stderr, "sheaf: note: %s and %s: %s\n", o.like.c_str(), o.output.c_str(),
                    comparison->notes.back().c_str());
   }
   Expected<std::string> section = graph ? graph->bytes() : std::string();
@@ -522,7 +523,7 @@ int compile(CompileOptions& options, const options::Given& stated) {
       if (auto decisions = holder->getAttrOfType<mlir::ArrayAttr>(name))
         for (auto decision : decisions.getAsRange<mlir::StringAttr>())
           if (options.verbose || decision.getValue().starts_with(plan::kFilesDecision))
-            std::fprintf(stderr, "sheaf: %s\n", decision.getValue().str().c_str());
+            out::fprintf(stderr, "sheaf: %s\n", decision.getValue().str().c_str());
   }
   if (options.phase != "emit") {
     std::string text;

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "runtime/base/MappedFile.h"
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "tools/sheaf/DeepSpeedConfig.h"
 
@@ -35,7 +36,7 @@ Status takeDeepSpeed(const options::Table& table, const std::string& path, int64
         cat("these change results, and are not supported; change the file, or give --ignore KEY for each:", refused));
   static constexpr const char* kOutcomes[] = {"applied", "equivalent", "no effect", "refused", "ignored"};
   for (const DeepSpeedKey& key : taken->keys)
-    std::fprintf(stderr, "sheaf: %s: %s: %s\n", escaped(key.key).c_str(), kOutcomes[key.outcome], key.text.c_str());
+    out::fprintf(stderr, "sheaf: %s: %s: %s\n", escaped(key.key).c_str(), kOutcomes[key.outcome], key.text.c_str());
   for (const auto& [name, value] : taken->options) SHEAF_RETURN_IF_ERROR(table.take(name, {value}, target, given));
   return {};
 }

@@ -4,6 +4,7 @@
 
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/Location.h"
+#include "runtime/base/Print.h"
 
 namespace sheaf::tool {
 
@@ -36,7 +37,7 @@ DiagnosticPrinter::DiagnosticPrinter(MLIRContext& context) : ScopedDiagnosticHan
     const char* severity = diagnostic.getSeverity() == DiagnosticSeverity::Error     ? "error: "
                            : diagnostic.getSeverity() == DiagnosticSeverity::Warning ? "warning: "
                                                                                      : "note: ";
-    std::fprintf(stderr, "sheaf: %s%s\n", severity, textOf(diagnostic).c_str());
+    out::fprintf(stderr, "sheaf: %s%s\n", severity, textOf(diagnostic).c_str());
     return success();
   });
 }

@@ -9,6 +9,7 @@
 #include "passes/Choose.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/Json.h"
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
@@ -212,10 +213,10 @@ static std::string verdictOf(const Layout& layout, const FitOptions& o) {
 }
 
 static void printLayout(const Layout& layout, const FitOptions& o, const char* name) {
-  std::printf("  %-11s", name);
+  out::printf("  %-11s", name);
   for (const auto& [kind, bytes] : layout.kinds)
-    if (kind != plan::CONSTANTS) std::printf(" %11s", bytesText(bytes).c_str());
-  std::printf(" %11s %11s   %s\n", bytesText(layout.bytes).c_str(), bytesText(layout.besides).c_str(),
+    if (kind != plan::CONSTANTS) out::printf(" %11s", bytesText(bytes).c_str());
+  out::printf(" %11s %11s   %s\n", bytesText(layout.bytes).c_str(), bytesText(layout.besides).c_str(),
               verdictOf(layout, o).c_str());
 }
 
@@ -223,40 +224,40 @@ void printFit(const FitOptions& o, const Fit& fit) {
   const std::vector<Stage>& stages = fit.stages;
   const int64_t fewest = fit.fewest;
   const std::string micro = o.import.microBatches > 1 ? cat(" in ", o.import.microBatches, " micro-batches") : "";
-  std::printf("%s on %lld rank%s with %s each, global batch %lld%s, %s, %s; times on %s\n\n", o.model.c_str(),
+  out::printf("%s on %lld rank%s with %s each, global batch %lld%s, %s, %s; times on %s\n\n", o.model.c_str(),
               static_cast<long long>(o.import.ranks), o.import.ranks == 1 ? "" : "s", bytesText(o.memory).c_str(),
               static_cast<long long>(o.import.batch), micro.c_str(),
               o.optimizer.empty() ? "adamw" : o.optimizer.c_str(),
               train::stringifyPrecision(o.pipeline.precision).str().c_str(), o.pipeline.profile.c_str());
-  std::printf("  %-11s", "");
+  out::printf("  %-11s", "");
   for (const auto& [kind, bytes] : stages.front().plain.kinds)
-    if (kind != plan::CONSTANTS) std::printf(" %11s", plan::word(kind).c_str());
-  std::printf(" %11s %11s\n", "arena", "libraries");
+    if (kind != plan::CONSTANTS) out::printf(" %11s", plan::word(kind).c_str());
+  out::printf(" %11s %11s\n", "arena", "libraries");
   bool any = false;
   for (const Stage& stage : stages) {
-    std::printf("ZeRO-%lld\n", static_cast<long long>(stage.stage));
+    out::printf("ZeRO-%lld\n", static_cast<long long>(stage.stage));
     printLayout(stage.plain, o, "as it is");
     printLayout(stage.recomputed, o, "recomputing");
     if (stage.offloaded) {
       printLayout(*stage.offloaded, o, "offloading");
-      std::printf("  %-11s %s\n", "", stage.offloaded->text.c_str());
+      out::printf("  %-11s %s\n", "", stage.offloaded->text.c_str());
     }
     any |= stage.best().fits;
   }
   printResources(fit.resources, fit.bound, fit.seconds);
   printWear(fit.wear);
   printBaselines(fit.baselines, fit.seconds);
-  std::printf("\n%s\n", any ? "It fits." : "It does not fit.");
+  out::printf("\n%s\n", any ? "It fits." : "It does not fit.");
   if (fewest > 0)
-    std::printf("At least %lld rank%s needed%s, with ZeRO-3, recomputation and the same number of rows a rank.\n",
+    out::printf("At least %lld rank%s needed%s, with ZeRO-3, recomputation and the same number of rows a rank.\n",
                 static_cast<long long>(fewest), fewest == 1 ? " is" : "s are", offloads(o) ? " without offload" : "");
   else if (o.mostRanks < plan::kMaxRanks)
-    std::printf(
+    out::printf(
         "Up to %lld ranks of this size, that the profile describes, do not fit; more are predicted by one with a "
         "network, such as h100.\n",
         static_cast<long long>(o.mostRanks));
   else
-    std::printf(
+    out::printf(
         "No number of ranks of this size fits: what each rank needs besides its shard is too much; use fewer rows a "
         "rank or shorter ones.\n");
 }
@@ -355,7 +356,7 @@ static int runFit(FitOptions& options, const options::Given&) {
   std::optional<Fit> fit = layOutStages(*context, options, *trained);
   if (!fit) return kFailed;
   if (options.json)
-    std::printf("%s\n", json::write(fitJson(options, *fit), 2).c_str());
+    out::printf("%s\n", json::write(fitJson(options, *fit), 2).c_str());
   else
     printFit(options, *fit);
   return kDone;

@@ -25,7 +25,7 @@ int inspect(InspectOptions& o, const options::Given&) {
     mlir::MLIRContext context(registry);
     context.loadAllAvailableDialects();
     mlir::OwningOpRef<mlir::ModuleOp> module = plan_ir::fromProto(context, **plan);
-    if (o.format == "onnx") return print(frontend::phaseModel(*module));
+    if (o.format == "onnx") return printBytes(frontend::phaseModel(*module));
     llvm::raw_string_ostream stream(text);
     module->print(stream);
     stream << "\n";

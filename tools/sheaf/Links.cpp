@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
 
@@ -58,9 +59,9 @@ Resources resourcesOf(const plan::Plan& plan, const Links& links, const PlanLoop
 void printResources(const Resources& resources, const Bound& bound, double stepSeconds) {
   const Resource* binding = resources.binding();
   if (!binding) return;
-  std::printf("\n%-18s %10s   part of the step   at least     by a rank\n", "resources", "seconds");
+  out::printf("\n%-18s %10s   part of the step   at least     by a rank\n", "resources", "seconds");
   for (const Resource& r : resources.used)
-    std::printf("  %-16s %10s   %5.1f %%            %10s   %s\n", r.name, secondsText(r.seconds).c_str(),
+    out::printf("  %-16s %10s   %5.1f %%            %10s   %s\n", r.name, secondsText(r.seconds).c_str(),
                 100 * r.seconds / stepSeconds, secondsText(r.bound).c_str(),
                 r.bytes > 0 ? bytesText(r.bytes).c_str() : "");
   const bool other = bound.by == BoundBy::kCycle || bound.by == BoundBy::kMemory;
@@ -71,7 +72,7 @@ void printResources(const Resources& resources, const Bound& bound, double stepS
     std::snprintf(times, sizeof times, "%.2f", binding->bound / resources.used[1].bound);
     text += cat(", at ", times, " times ", resources.used[1].name, ", the next");
   }
-  std::printf("%s\n", text.c_str());
+  out::printf("%s\n", text.c_str());
 }
 
 json::Value resourcesJson(const Resources& resources) {
@@ -98,12 +99,12 @@ Wear wearOf(const plan::Plan& plan, const profile::Profile& machine, double step
 
 void printWear(const Wear& wear) {
   if (wear.stepBytes == 0) return;
-  std::printf(
+  out::printf(
       "\nA node writes %s to its disks in a step, %.3g TB a day: drives that are rated for one write of their capacity "
       "a day, for as long as their warranty says, must have %.3g TB together.\n",
       bytesText(wear.stepBytes).c_str(), wear.dayBytes / 1e12, wear.dayBytes / 1e12);
   if (wear.persists && !wear.persistSeconds)
-    std::printf(
+    out::printf(
         "Each step is made durable, which counts as 0 s here: the profile has no \"persist\"; `sheaf profile --disk "
         "DIR` measures it.\n");
 }
@@ -132,13 +133,13 @@ Baselines playBaselines(const plan::Plan& plan, const profile::Profile& machine,
 
 void printBaselines(const Baselines& baselines, double stepSeconds) {
   if (baselines.tooShort)
-    std::printf(
+    out::printf(
         "\nother systems: not compared, since the step is below 1 ms (the time in which their hosts launch kernels is "
         "not modelled)\n");
   if (!baselines.results.empty())
-    std::printf("\n%-18s %10s   times our step (below 1: faster)   bytes\n", "baselines", "step");
+    out::printf("\n%-18s %10s   times our step (below 1: faster)   bytes\n", "baselines", "step");
   for (const auto& [name, baseline] : baselines.results)
-    std::printf("  %-16s %10s   %5.2f          %s%s%s%s: %s\n", name.c_str(), secondsText(baseline.seconds).c_str(),
+    out::printf("  %-16s %10s   %5.2f          %s%s%s%s: %s\n", name.c_str(), secondsText(baseline.seconds).c_str(),
                 baseline.seconds / stepSeconds, bytesText(baseline.bytes).c_str(),
                 baseline.hostBytes > 0 ? cat(", ", bytesText(baseline.hostBytes), " in host memory").c_str() : "",
                 baseline.fileBytes > 0 ? cat(", ", bytesText(baseline.fileBytes), " in files").c_str() : "",

@@ -8,6 +8,7 @@
 #include "frontend/onnx/Registry.h"
 #include "mlir/IR/Diagnostics.h"
 #include "runtime/base/Json.h"
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "tools/options/Rows.h"
 #include "tools/sheaf/Command.h"
@@ -200,14 +201,14 @@ int printCoverage(const std::string& folder) {
     for (const auto& [name, count] : missing) ++lacking[name].models, lacking[name].nodes += count;
   }
   auto number = [](int64_t v) { return static_cast<long long>(v); };
-  std::printf(
+  out::printf(
       "%lld models: %lld have supported operators only, %lld cannot be read. %lld of %lld nodes are supported.\n",
       number(int64_t(paths.size())), number(covered), number(unreadable), number(supported), number(nodes));
   std::vector<std::pair<std::string, Lack>> rows(lacking.begin(), lacking.end());
   std::stable_sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.second.models > b.second.models; });
-  if (!rows.empty()) std::printf("\n| not supported | models | nodes |\n|---|---|---|\n");
+  if (!rows.empty()) out::printf("\n| not supported | models | nodes |\n|---|---|---|\n");
   for (const auto& [name, lack] : rows)
-    std::printf("| %s | %lld | %lld |\n", name.c_str(), number(lack.models), number(lack.nodes));
+    out::printf("| %s | %lld | %lld |\n", name.c_str(), number(lack.models), number(lack.nodes));
   return kDone;
 }
 

@@ -1,6 +1,7 @@
 // sheaf profile: measures this machine for the simulator, or makes what another one is measured with.
 #include <cstdio>
 
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/Measure.h"
@@ -31,7 +32,7 @@ int measureHere(measure::MeasureOptions options, const std::string& output) {
   if (!device.ok()) return fail(device.status().message());
   if (!compileProbe({}, options.ranks, options.kernels)) return 1;
   options.samples = plan::samplesOf(options.kernels);
-  options.progress = [](const std::string& what) { std::fprintf(stderr, "sheaf: %s\n", what.c_str()); };
+  options.progress = [](const std::string& what) { out::fprintf(stderr, "sheaf: %s\n", what.c_str()); };
   Expected<profile::Profile> measured = measure::measureMachine(**device, options);
   if (!measured.ok()) return fail(measured.status().message());
   Status written = exec::writeProfile(*measured, *file);

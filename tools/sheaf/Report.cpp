@@ -8,6 +8,7 @@
 #include "llvm/Support/Compression.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/AtomicFile.h"
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
@@ -60,15 +61,15 @@ Expected<profile::Profile> machineOf(const std::string& asked, const plan::Plan&
 
 void printDifferences(const ReportInput& in) {
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(in.plan);
-  std::printf("step %s measured (rank %lld, median of %lld), %s predicted on %s\n",
+  out::printf("step %s measured (rank %lld, median of %lld), %s predicted on %s\n",
               secondsText(in.measured->period).c_str(), static_cast<long long>(in.measured->rank),
               static_cast<long long>(in.measured->steps), secondsText(in.simulation.timeline.period).c_str(),
               in.machine.name().c_str());
-  std::printf("%10s %10s   largest differences\n", "measured", "predicted");
+  out::printf("%10s %10s   largest differences\n", "measured", "predicted");
   for (const Difference& difference : in.differences) {
     const int index = in.simulation.loop.instructions[difference.op];
     const plan::Instruction& instruction = *step[static_cast<size_t>(index)];
-    std::printf("%10s %10s   %s '%s'\n", secondsText(difference.measured).c_str(),
+    out::printf("%10s %10s   %s '%s'\n", secondsText(difference.measured).c_str(),
                 secondsText(difference.predicted).c_str(), plan::instructionKind(instruction).c_str(),
                 plan::shortName(instruction.label()).c_str());
   }

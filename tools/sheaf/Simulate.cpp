@@ -4,6 +4,7 @@
 #include <map>
 
 #include "passes/schedule/ShippedProfiles.h"
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/ChromeTrace.h"
 #include "runtime/io/PerfettoTrace.h"
@@ -62,26 +63,26 @@ std::string floorText(const Simulation& s) {
 
 void printText(const Result& result, const plan::Plan& plan, const profile::Profile& machine) {
   const Simulation& s = result.simulation;
-  std::printf("step %s, bound %s (%s), gap %.1f %%\n", secondsText(s.timeline.period).c_str(),
+  out::printf("step %s, bound %s (%s), gap %.1f %%\n", secondsText(s.timeline.period).c_str(),
               secondsText(s.bound.seconds).c_str(), boundByName(s.bound.by), 100 * s.gap());
-  std::printf("%s\n", floorText(s).c_str());
-  std::printf(
+  out::printf("%s\n", floorText(s).c_str());
+  out::printf(
       "%lld ranks of %s; exposed communication %s; peak %s a rank, %s\n", static_cast<long long>(machine.ranks()),
       machine.name().c_str(), secondsText(s.timeline.exposed).c_str(), bytesText(s.peak).c_str(),
       s.peak <= s.limit ? cat("which fits ", bytesText(s.limit)).c_str()
                         : cat("which is ", bytesText(s.peak - s.limit), " too much for ", bytesText(s.limit)).c_str());
-  std::printf("\n%-18s %10s   part of the step\n", "where it goes", "seconds");
+  out::printf("\n%-18s %10s   part of the step\n", "where it goes", "seconds");
   std::vector<std::pair<double, std::string>> parts;
   for (const auto& [kind, seconds] : result.parts) parts.emplace_back(seconds, kind);
   std::sort(parts.rbegin(), parts.rend());
   for (const auto& [seconds, kind] : parts)
-    std::printf("  %-16s %10s   %5.1f %%\n", kind.c_str(), secondsText(seconds).c_str(),
+    out::printf("  %-16s %10s   %5.1f %%\n", kind.c_str(), secondsText(seconds).c_str(),
                 100 * seconds / s.timeline.period);
   printResources(result.resources, s.bound, s.timeline.period);
   printWear(result.wear);
   printBaselines(result.baselines, s.timeline.period);
   if (machine.ranks() != plan.ranks())
-    std::printf("\nThe plan is for %lld ranks: sharded bytes were scaled, its memory was not laid out again.\n",
+    out::printf("\nThe plan is for %lld ranks: sharded bytes were scaled, its memory was not laid out again.\n",
                 static_cast<long long>(plan.ranks()));
 }
 
@@ -123,7 +124,7 @@ void printJson(const Result& result, const plan::Plan& plan, const profile::Prof
                     {"memory_limit", s.limit},
                     {"fits", s.peak <= s.limit}};
   setBaselines(root, result.baselines);
-  std::printf("%s\n", json::write(std::move(root), 2).c_str());
+  out::printf("%s\n", json::write(std::move(root), 2).c_str());
 }
 
 // The last simulated step, in the format of `Trace`.

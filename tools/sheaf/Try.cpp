@@ -12,6 +12,7 @@
 #include "ir/Train/TrainDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "runtime/base/AtomicFile.h"
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/exec/Run.h"
 #include "runtime/io/Npy.h"
@@ -261,22 +262,22 @@ json::Value trialJson(const Trial& trial) {
 }
 
 void printTrial(const Trial& trial) {
-  std::printf("tried:   one step on the CPU, three ways\n");
+  out::printf("tried:   one step on the CPU, three ways\n");
   for (const TrialStep& step : trial.steps)
-    std::printf("  %-22s loss %-12.7g norm of the gradients %.7g\n", step.name.c_str(), step.loss, step.norm);
+    out::printf("  %-22s loss %-12.7g norm of the gradients %.7g\n", step.name.c_str(), step.loss, step.norm);
   const std::string last = cat(trial.steps[1].name, ", and ", trial.steps[2].name);
   if (trial.divisions.empty())
-    std::printf("  %s: %lld gradient%s, equal byte for byte\n", last.c_str(), static_cast<long long>(trial.gradients),
+    out::printf("  %s: %lld gradient%s, equal byte for byte\n", last.c_str(), static_cast<long long>(trial.gradients),
                 trial.gradients == 1 ? "" : "s");
   else
-    std::printf("  DIFFERENT: %s: %s\n", last.c_str(), trial.divisions.c_str());
+    out::printf("  DIFFERENT: %s: %s\n", last.c_str(), trial.divisions.c_str());
   if (!trial.comparesRows)
-    std::printf("  one rank is not compared: --batch-norm local normalizes each rank's rows by themselves\n");
+    out::printf("  one rank is not compared: --batch-norm local normalizes each rank's rows by themselves\n");
   else if (trial.rows.empty())
-    std::printf("  one rank, with leaves and without: equal but for rounding, at most %.2g of what is allowed\n",
+    out::printf("  one rank, with leaves and without: equal but for rounding, at most %.2g of what is allowed\n",
                 trial.largest);
   else
-    std::printf("  DIFFERENT: one rank, with leaves and without: %s\n", trial.rows.c_str());
+    out::printf("  DIFFERENT: one rank, with leaves and without: %s\n", trial.rows.c_str());
 }
 
 }  // namespace sheaf::tool

@@ -1,6 +1,7 @@
 // sheaf verify: the proof that sheaf-run demands of a plan, without running it.
 #include <cstdio>
 
+#include "runtime/base/Print.h"
 #include "runtime/plan/Proof.h"
 #include "tools/sheaf/Command.h"
 
@@ -14,7 +15,7 @@ struct VerifyOptions {
 int verify(VerifyOptions& o, const options::Given&) {
   Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(o.plan);
   if (!plan.ok()) return fail(plan.status().message());
-  std::printf(
+  out::printf(
       "%s: race-free, deadlock-free, initialised, bounded, faithful to what was compiled and true to ZeRO stage "
       "%d, for %lld ranks\n",
       o.plan.c_str(), (*plan)->zero_stage(), static_cast<long long>((*plan)->ranks()));
