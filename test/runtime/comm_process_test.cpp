@@ -410,11 +410,16 @@ comm::Connection reach(uint16_t port) {
   }
 }
 
+comm::Socket accepted(const comm::Socket& listener) {
+  for (;;)
+    if (auto socket = comm::acceptFrom(listener); !socket.ok() || socket->open()) return std::move(*socket);
+}
+
 // A process that has recorded a whole handshake sends it again: process 0 asks with another nonce.
 TEST(TcpProcessGroup, ARecordedHandshakeIsRefused) {
   const std::string secret = "a long and random secret";
   const std::string hello =
-      comm::Packer().number(2).number(2).number(1).string("").string("here").string(std::string(32, 'n')).bytes();
+      comm::Packer().number(3).number(2).number(1).string("").string("here").string(std::string(32, 'n')).bytes();
   std::string recorded;
   for (bool replayed : {false, true}) {
     const uint16_t port = freePort();
@@ -448,9 +453,7 @@ TEST(TcpProcessGroup, AnImpostorInPlaceOfProcess0IsNotBelieved) {
     Launch launch = launchFor(1, 2, comm::localPort(*listener), milliseconds(5000));
     launch.secret = "a long and random secret";
     auto joining = std::async(std::launch::async, [&] { return TcpProcessGroup::join(launch).status().message(); });
-    comm::Socket socket;
-    while (!socket.open()) socket = comm::acceptFrom(*listener);
-    comm::Connection connection(std::move(socket));
+    comm::Connection connection(accepted(*listener));
     const comm::Frame hello = next(connection);
     const std::string nonce(32, 'n');
     if (challenges) {
@@ -463,6 +466,88 @@ TEST(TcpProcessGroup, AnImpostorInPlaceOfProcess0IsNotBelieved) {
     ASSERT_TRUE(connection.flush().ok());
     EXPECT_THAT(joining.get(), HasSubstr("does not know SHEAF_SECRET"));
   }
+}
+
+std::string frame(uint32_t type, uint32_t size, const std::string& bytes) {
+  uint32_t header[4] = {0x31464853, type, 0, size};
+  return std::string(reinterpret_cast<char*>(header), sizeof header) + bytes;
+}
+
+// The members of a job of two, as its welcome has them.
+std::string twoMembers() {
+  return comm::Packer().string("here").string("127.0.0.1").string("there").string("127.0.0.1").bytes();
+}
+
+// Process 0 fails right after the others have joined: the welcome, its error and its end arrive together.
+TEST(TcpProcessGroup, AFailureTogetherWithTheWelcomeIsHeard) {
+  for (int round = 0; round < 20; ++round) {
+    auto listener = comm::listenOn({"127.0.0.1", 0});
+    ASSERT_TRUE(listener.ok());
+    const uint16_t port = comm::localPort(*listener);
+    const bool fails = round % 2 == 0;  // or ends without a word
+    auto joining = std::async(std::launch::async, [&] {
+      auto group = TcpProcessGroup::join(launchFor(1, 2, port, milliseconds(8000)));
+      if (!group.ok()) return group.status().message();
+      std::promise<std::string> heard;
+      (*group)->watch([&](const Status& why) { heard.set_value(why.message()); });
+      const std::string said = (*group)->barrier("the start").message();
+      EXPECT_EQ(heard.get_future().get(), said);
+      return said;
+    });
+    comm::Connection connection(accepted(*listener));
+    EXPECT_EQ(next(connection).type, comm::FrameType::kHello);
+    connection.send(comm::FrameType::kWelcome, 0, comm::Packer().string(twoMembers()).string("").bytes());
+    if (fails) connection.send(comm::FrameType::kFailure, 0, "process 0 (here): the disk is full");
+    ASSERT_TRUE(connection.flush().ok());
+    connection.finish();
+    const auto begin = comm::Clock::now();
+    EXPECT_THAT(joining.get(), fails ? HasSubstr("process 0 (here): the disk is full")
+                                     : HasSubstr("process 0 (here) has ended without a message"));
+    EXPECT_LT(comm::Clock::now() - begin, std::chrono::seconds(4));
+  }
+}
+
+TEST(Connection, FramesComeBeforeTheEnd) {
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+  comm::Connection sender{comm::Socket(pair[0])}, receiver{comm::Socket(pair[1])};
+  for (const char* text : {"one", "two", "three"}) sender.send(comm::FrameType::kFailure, 0, text);
+  ASSERT_TRUE(sender.flush().ok());
+  ASSERT_EQ(send(pair[0], "and sixteen bytes of no frame", 16, 0), 16);
+  sender.finish();
+  auto first = receiver.receive(comm::kMaxGreetingBytes, 1), rest = receiver.receive(comm::kMaxGreetingBytes);
+  ASSERT_TRUE(first.ok() && rest.ok());
+  ASSERT_EQ(first->size(), 1u);
+  ASSERT_EQ(rest->size(), 2u);
+  EXPECT_EQ(first->front().bytes + rest->front().bytes + rest->back().bytes, "onetwothree");
+  EXPECT_TRUE(receiver.waiting());
+  EXPECT_FALSE(receiver.ended());
+  EXPECT_FALSE(receiver.receive(comm::kMaxGreetingBytes).ok());
+  EXPECT_TRUE(receiver.ended());
+}
+
+// A false process 0 is given little memory, and its words reach a terminal as text.
+TEST(TcpProcessGroup, UnprovedAnswersAreSmallAndShown) {
+  for (const std::string& answer :
+       {frame(3, 64 << 10 | 1, std::string(1 << 20, 'x')), frame(3, 1 << 30, std::string(1 << 20, 'x'))}) {
+    auto listener = comm::listenOn({"127.0.0.1", 0});
+    ASSERT_TRUE(listener.ok());
+    auto joining = std::async(std::launch::async, [port = comm::localPort(*listener)] {
+      return TcpProcessGroup::join(launchFor(1, 2, port, milliseconds(5000))).status().message();
+    });
+    const comm::Socket socket = accepted(*listener);
+    (void)!send(socket.descriptor(), answer.data(), answer.size(), MSG_NOSIGNAL);
+    EXPECT_THAT(joining.get(), HasSubstr("does not use the protocol of sheaf-run"));
+  }
+  auto listener = comm::listenOn({"127.0.0.1", 0});
+  ASSERT_TRUE(listener.ok());
+  auto joining = std::async(std::launch::async, [port = comm::localPort(*listener)] {
+    return TcpProcessGroup::join(launchFor(1, 2, port, milliseconds(5000))).status().message();
+  });
+  comm::Connection connection(accepted(*listener));
+  connection.send(comm::FrameType::kRefusal, 0, "\x1b]0;owned\a\nsheaf-run: done");
+  ASSERT_TRUE(connection.flush().ok());
+  EXPECT_THAT(joining.get(), HasSubstr(R"(refuses process 1: \x1b]0;owned\x07\x0asheaf-run: done)"));
 }
 
 // Bytes of other programs arrive at process 0 while a job waits; the job still starts.
@@ -490,11 +575,6 @@ void disturb(const std::vector<std::string>& greetings) {
   ASSERT_TRUE(group.ok()) << group.status().message();
   EXPECT_TRUE((*group)->leave().ok());
   EXPECT_EQ(coordinator.get(), "");
-}
-
-std::string frame(uint32_t type, uint32_t size, const std::string& bytes) {
-  uint32_t header[4] = {0x31464853, type, 0, size};
-  return std::string(reinterpret_cast<char*>(header), sizeof header) + bytes;
 }
 
 TEST(TcpProcessGroup, OtherConnectionsDoNotDisturb) {
@@ -531,7 +611,7 @@ TEST(TcpProcessGroup, GarbageFromAMemberEndsTheJob) {
     while (!socket.ok()) socket = comm::connectTo({"127.0.0.1", port}, comm::Clock::now() + milliseconds(500));
     comm::Connection connection(std::move(*socket));
     connection.send(comm::FrameType::kHello, 0,
-                    comm::Packer().number(2).number(2).number(1).string("").string("here").string("").bytes());
+                    comm::Packer().number(3).number(2).number(1).string("").string("here").string("").bytes());
     ASSERT_TRUE(connection.flush().ok());
     std::vector<comm::Frame> welcome;
     while (welcome.empty()) welcome = *connection.receive(comm::kMaxFrameBytes);

@@ -39,12 +39,14 @@ sheaf_add_gtest(proof_random_test
   SOURCES proof_random_test.cpp ${PROJECT_SOURCE_DIR}/test/mutants/Oracle.cpp ${PROJECT_SOURCE_DIR}/test/mutants/OracleInstructions.cpp
   LIBS SheafPlan)
 
+
 sheaf_add_gtest(base_print_test SOURCES base_print_test.cpp LIBS SheafBase)
 sheaf_add_gtest(base_sha256_test SOURCES base_sha256_test.cpp LIBS SheafBase)
 
 # Jobs of several processes, played by threads.
 sheaf_add_gtest(comm_process_test SOURCES comm_process_test.cpp LIBS SheafCommProcess)
 sheaf_add_gtest(comm_shared_test SOURCES comm_shared_test.cpp LIBS SheafCommProcess SheafCommShared SheafCommSocket SheafCommTransport)
+sheaf_add_gtest(comm_unrelated_test SOURCES comm_unrelated_test.cpp LIBS SheafCommProcess SheafCommShared SheafCommSocket)
 sheaf_add_gtest(comm_transport_test SLOW SOURCES comm_transport_test.cpp LIBS SheafCommProcess SheafCommSocket SheafCommTransport ${CMAKE_DL_LIBS})
 add_dependencies(comm_transport_test sheaf_mpi)
 sheaf_test_paths(comm_transport_test kLibraries "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")

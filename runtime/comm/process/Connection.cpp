@@ -19,6 +19,11 @@ struct Header {
   uint32_t magic, type, sequence, size;
 };
 
+bool isFrame(const Header& header) {
+  return header.magic == kMagic && header.type >= static_cast<uint32_t>(FrameType::kHello) &&
+         header.type <= static_cast<uint32_t>(FrameType::kProof);
+}
+
 }  // namespace
 
 void Connection::send(FrameType type, uint32_t sequence, std::string_view bytes) {
@@ -47,7 +52,8 @@ void Connection::finish() {
 
 Expected<std::vector<Frame>> Connection::receive(uint64_t limit, size_t most) {
   char piece[kReadBytes];
-  for (size_t reads = 0; reads < kReadsAtOnce && !ended_; ++reads) {
+  // More is read when the frames that are here have been returned.
+  for (size_t reads = 0; reads < kReadsAtOnce && !closed_ && received_.size() < limit + sizeof(Header); ++reads) {
     ssize_t count = recv(socket_.descriptor(), piece, sizeof piece, MSG_DONTWAIT);
     if (count > 0) {
       received_.append(piece, static_cast<size_t>(count));
@@ -56,17 +62,16 @@ Expected<std::vector<Frame>> Connection::receive(uint64_t limit, size_t most) {
     }
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    ended_ = true;  // closed by the other side, or broken
+    closed_ = true;  // by the other side, or broken
   }
   std::vector<Frame> frames;
   size_t at = 0;
   Header header;
   while (frames.size() < most && received_.size() - at >= sizeof header) {
     std::memcpy(&header, received_.data() + at, sizeof header);
-    bool known = header.type >= static_cast<uint32_t>(FrameType::kHello) &&
-                 header.type <= static_cast<uint32_t>(FrameType::kProof);
-    if (header.magic != kMagic || !known || header.size > limit) {
-      ended_ = true;
+    if (!isFrame(header) || header.size > limit) {
+      if (!frames.empty()) break;
+      abandon();
       return Status::error("it does not use the protocol of sheaf-run");
     }
     if (received_.size() - at - sizeof header < header.size) break;
@@ -76,6 +81,18 @@ Expected<std::vector<Frame>> Connection::receive(uint64_t limit, size_t most) {
   }
   received_.erase(0, at);
   return frames;
+}
+
+bool Connection::waiting() const {
+  Header header;
+  if (received_.size() < sizeof header) return false;
+  std::memcpy(&header, received_.data(), sizeof header);
+  return !isFrame(header) || received_.size() - sizeof header >= header.size;
+}
+
+void Connection::abandon() {
+  closed_ = true;
+  received_.clear();
 }
 
 Packer& Packer::number(uint64_t value) {

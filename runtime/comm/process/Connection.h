@@ -30,8 +30,10 @@ struct Frame {
   std::string bytes;
 };
 
-// Largest frames in bytes: of a connection that has not joined the job, and of a process of the job.
+// Largest frames in bytes: of a connection that has not joined the job, from a process 0 that has not proved yet that
+// it is one, and of a process of the job.
 inline constexpr uint64_t kMaxGreetingBytes = 4096;
+inline constexpr uint64_t kMaxAnswerBytes = uint64_t{64} << 10;
 inline constexpr uint64_t kMaxFrameBytes = uint64_t{1} << 30;
 
 class Connection {
@@ -43,12 +45,15 @@ class Connection {
   // Writes as many queued bytes as the socket accepts now.
   Status flush();
   bool hasUnsent() const { return !unsent_.empty(); }
-  // Reads the available bytes and returns complete frames, at most `count` at a time. An error if the bytes are not a
-  // frame or the frame is larger than `limit`. After an error, or once ended() is true, do not read again.
+  // Reads the available bytes and returns complete frames, at most `most` at a time. An error if the bytes are not a
+  // frame or the frame is larger than `limit`: frames that came before are returned first.
   Expected<std::vector<Frame>> receive(uint64_t limit, size_t most = SIZE_MAX);
-  bool ended() const { return ended_; }
-  // The other side has closed the connection, or it broke.
-  void abandon() { ended_ = true; }
+  // There is something for receive() to return, although nothing may come any more.
+  bool waiting() const;
+  // The other side has closed the connection, or it broke, and receive() has returned all that came before.
+  bool ended() const { return closed_ && !waiting(); }
+  // Treats the connection as ended.
+  void abandon();
   // Closes the sending direction. Bytes already sent still arrive.
   void finish();
 
@@ -59,7 +64,7 @@ class Connection {
   Socket socket_;
   std::string unsent_, received_;
   size_t sent_ = 0;  // bytes of unsent_ that have been written
-  bool ended_ = false;
+  bool closed_ = false;
   Clock::time_point lastHeard_ = Clock::now();
 };
 

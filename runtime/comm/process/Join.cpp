@@ -6,20 +6,25 @@
 #include <algorithm>
 #include <optional>
 #include <thread>
+#include <utility>
 
+#include "runtime/base/Print.h"
 #include "runtime/base/Sha256.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/process/Secret.h"
+#include "runtime/comm/socket/Acceptor.h"
 
 namespace sheaf::comm {
 namespace {
 
-constexpr uint64_t kProtocol = 2;
+constexpr uint64_t kProtocol = 3;
 constexpr std::chrono::milliseconds kLook(100);
 // Limits on connections that have not identified themselves: time, and number at once.
 constexpr std::chrono::seconds kHelloTime(10);
 constexpr size_t kMaxPending = 256;
 constexpr size_t kMaxText = 256;
+// A packed member: its host name, its address, and their sizes.
+constexpr size_t kMaxMemberBytes = kMaxText + 128;
 
 Status gaveUp() {
   return Status::error("interrupted while waiting for the other processes");
@@ -85,18 +90,17 @@ class Coordinator {
     if (!listener.ok())
       return Status::error(
           cat("process 0: ", listener.status().message(), "; SHEAF_RENDEZVOUS=host:port names another"));
+    Acceptor<Unknown> acceptor(std::move(*listener), {kMaxPending, kHelloTime});
     auto deadline = Clock::now() + launch_.limit;
     while (missing() > 0) {
       if (cancelled_ && cancelled_()) return end(gaveUp());
-      if (Clock::now() >= deadline) return end(tooLate());
-      wait(*listener);
-      while (unknown_.size() < kMaxPending) {
-        Socket socket = acceptFrom(*listener);
-        if (!socket.open()) break;
-        unknown_.push_back({Connection(std::move(socket)), Clock::now(), {}, {}, {}});
-      }
-      for (Unknown& one : unknown_) greet(one);
-      std::erase_if(unknown_, [](const Unknown& one) { return one.done; });
+      if (Clock::now() >= deadline) return end(tooLate(acceptor.others()));
+      std::vector<int> others;
+      for (const auto& one : joined_)
+        if (one) others.push_back(one->socket().descriptor());
+      acceptor.wait(kLook, others);
+      if (Status status = acceptor.serve([&](Unknown& one) { return greet(one); }); !status.ok())
+        return end(Status::error(cat("process 0: ", status.message())));
       if (Status status = checkJoined(); !status.ok()) return end(status);
     }
     return welcome();
@@ -104,44 +108,39 @@ class Coordinator {
 
  private:
   struct Unknown {
+    explicit Unknown(Socket socket) : connection(std::move(socket)) {}
+    const Socket& socket() const { return connection.socket(); }
+
     Connection connection;
-    Clock::time_point since;
     Hello hello;
     std::string said, challenge;  // its hello, and our nonce, where there is a secret
-    bool done = false;
   };
 
   size_t missing() const {
     return static_cast<size_t>(std::count_if(joined_.begin(), joined_.end(), [](auto& one) { return !one; }));
   }
 
-  void wait(const Socket& listener) {
-    std::vector<pollfd> polled{{listener.descriptor(), POLLIN, 0}};
-    for (const Unknown& one : unknown_) polled.push_back({one.connection.socket().descriptor(), POLLIN, 0});
-    for (const auto& one : joined_)
-      if (one) polled.push_back({one->socket().descriptor(), POLLIN, 0});
-    poll(polled.data(), polled.size(), static_cast<int>(kLook.count()));
-  }
-
   // What follows a message of a connection that has not joined: it has to prove that it knows the secret, is dropped
   // because it is not from sheaf-run, is refused with a reason, or joins.
   enum class Next { kProof, kDrop, kRefuse, kJoin };
 
-  void greet(Unknown& one) {
+  Heard greet(Unknown& one) {
     Expected<std::vector<Frame>> frames = one.connection.receive(kMaxGreetingBytes);
-    one.done = !frames.ok() || one.connection.ended() || Clock::now() - one.since > kHelloTime;
-    if (one.done || frames->empty()) return;
+    if (!frames.ok() || one.connection.ended()) return Heard::kUnrelated;
+    if (frames->empty()) return one.challenge.empty() ? Heard::kNothing : Heard::kPart;
     std::string why;
     Next next = Next::kDrop;
     if (frames->size() == 1)
       next = one.challenge.empty() ? hear(one, frames->front(), why) : prove(one, frames->front(), why);
     if (next == Next::kJoin) next = admit(one, why);
-    one.done = next != Next::kProof;
-    if (next != Next::kRefuse) return;
-    refused_ = cat("; one from ", peerAddress(one.connection.socket()), " was refused: ", why);
+    if (next == Next::kProof) return Heard::kPart;
+    if (next == Next::kJoin) return Heard::kMember;
+    if (next == Next::kDrop) return Heard::kUnrelated;
+    refused_ = cat("; one from ", peerAddress(one.socket()), " was refused: ", why);
     one.connection.send(FrameType::kRefusal, 0, why);
     (void)one.connection.flush();
     one.connection.finish();
+    return Heard::kUnrelated;
   }
 
   Next hear(Unknown& one, const Frame& frame, std::string& why) {
@@ -182,7 +181,7 @@ class Coordinator {
   Next admit(Unknown& one, std::string& why) {
     const Hello& hello = one.hello;
     if (hello.job != launch_.job.substr(0, kMaxText))
-      why = cat("it is of job '", hello.job, "', process 0 of job '", launch_.job, "'");
+      why = cat("it is of job '", shownLine(hello.job), "', process 0 of job '", launch_.job, "'");
     else if (hello.size != static_cast<uint64_t>(launch_.size))
       why = cat("its job has ", hello.size, " processes, that of process 0 ", launch_.size);
     else if (hello.rank == 0 || hello.rank >= hello.size)
@@ -191,7 +190,7 @@ class Coordinator {
       why = cat("process ", hello.rank, " has already joined from ", hosts_[hello.rank - 1]);
     if (!why.empty()) return Next::kRefuse;
     const size_t index = hello.rank - 1;
-    hosts_[index] = hello.host;
+    hosts_[index] = shownLine(hello.host);
     handshakes_[index] = {std::move(one.said), std::move(one.challenge)};
     joined_[index] = std::move(one.connection);
     return Next::kJoin;
@@ -208,13 +207,13 @@ class Coordinator {
     return {};
   }
 
-  Status tooLate() const {
+  Status tooLate(const std::string& others) const {
     std::vector<std::string> names;
     for (size_t i = 0; i < joined_.size(); ++i)
       if (!joined_[i]) names.push_back(std::to_string(i + 1));
     return Status::error(cat("after ", seconds(launch_.limit), " ", launch_.size - static_cast<int64_t>(missing()),
                              " of ", launch_.size, " processes have joined at ", text(launch_.rendezvous),
-                             "; missing: ", listText(names), refused_, " (SHEAF_TIMEOUT changes the limit)"));
+                             "; missing: ", listText(names), refused_, others, " (SHEAF_TIMEOUT changes the limit)"));
   }
 
   // Processes that have joined must not wait for a job that does not begin.
@@ -247,8 +246,8 @@ class Coordinator {
       const std::string proof =
           launch_.secret.empty() ? "" : welcomeProof(launch_.secret, said, challenge, packer.bytes());
       joined_[i]->send(FrameType::kWelcome, 0, Packer().string(packer.bytes()).string(proof).bytes());
-      result.connections.push_back(std::move(*joined_[i]));
     }
+    for (auto& one : joined_) result.connections.push_back(std::move(*one));
     return result;
   }
 
@@ -257,7 +256,6 @@ class Coordinator {
   std::vector<std::optional<Connection>> joined_;  // of process 1 on
   std::vector<std::string> hosts_;
   std::vector<std::pair<std::string, std::string>> handshakes_;  // each one's hello and challenge
-  std::vector<Unknown> unknown_;
   std::string refused_;
 };
 
@@ -265,7 +263,7 @@ class Coordinator {
 Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::function<bool()>& cancelled,
                                         Clock::time_point deadline, std::string& why) {
   std::optional<Joined> none;
-  Expected<Socket> socket = connectTo(launch.rendezvous, std::min(deadline, Clock::now() + kHelloTime));
+  Expected<Socket> socket = connectTo(launch.rendezvous, std::min(deadline, Clock::now() + kHelloTime), cancelled);
   if (!socket.ok()) {
     why = socket.status().message();
     return none;
@@ -282,11 +280,13 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::functio
   connection.send(FrameType::kHello, 0, hello);
   why = cat("what listens on ", text(launch.rendezvous), " is not process 0 of this job");
   if (!connection.flush().ok()) return none;
+  // The welcome names all processes.
+  const uint64_t most = std::max(kMaxAnswerBytes, static_cast<uint64_t>(launch.size) * kMaxMemberBytes);
   while (Clock::now() < deadline) {
     if (cancelled && cancelled()) return gaveUp();
     pollfd wait{connection.socket().descriptor(), POLLIN, 0};
     poll(&wait, 1, static_cast<int>(kLook.count()));
-    Expected<std::vector<Frame>> frames = connection.receive(kMaxFrameBytes, 1);
+    Expected<std::vector<Frame>> frames = connection.receive(most, 1);
     if (!frames.ok()) return Status::error(cat(why, ": ", frames.status().message()));
     if (frames->empty()) {
       if (connection.ended()) return none;
@@ -294,7 +294,8 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::functio
     }
     const Frame& frame = frames->front();
     if (frame.type == FrameType::kRefusal)
-      return Status::error(cat("process 0 refuses process ", launch.rank, ": ", frame.bytes.substr(0, 1000)));
+      return Status::error(cat("process 0 refuses process ", launch.rank, ": ",
+                               shownLine(std::string_view(frame.bytes).substr(0, 1000))));
     if (frame.type == FrameType::kFailure) return Status::error(frame.bytes.substr(0, kMaxGreetingBytes));
     if (frame.type == FrameType::kChallenge && !launch.secret.empty() && challenge.empty()) {
       challenge = frame.bytes;
@@ -311,7 +312,7 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::functio
     Joined joined;
     Unpacker unpacker(members);
     for (int64_t i = 0; i < launch.size && unpacker.ok(); ++i) {
-      std::string host = unpacker.string();
+      std::string host = shownLine(unpacker.string());
       joined.members.push_back({std::move(host), unpacker.string()});
     }
     if (!unpacker.complete()) return Status::error(why);
@@ -326,6 +327,7 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::functio
 
 Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled) {
   if (launch.size == 1) return Joined{{}, {{hostName(), "127.0.0.1"}}};
+  allowDescriptors();
   if (launch.rank == 0) return Coordinator(launch, cancelled).run();
   // Process 0 gives up first, because it can name the missing processes.
   auto deadline = Clock::now() + launch.limit + std::min<std::chrono::milliseconds>(launch.limit, kHelloTime);

@@ -28,13 +28,26 @@ Expected<std::unique_ptr<TcpProcessGroup>> TcpProcessGroup::join(const Launch& l
                                                                  const std::function<bool()>& cancelled) {
   Expected<Joined> joined = joinJob(launch, cancelled);
   if (!joined.ok()) return joined.status();
-  return std::unique_ptr<TcpProcessGroup>(new TcpProcessGroup(launch, std::move(*joined)));
+  const int wakeup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wakeup < 0) {
+    const std::string why = cat("no event for the job's connections: ", systemError());
+    for (Connection& connection : joined->connections) {
+      connection.send(FrameType::kFailure, 0, why);
+      (void)connection.flush();
+      connection.finish();
+    }
+    return Status::error(why);
+  }
+  return std::unique_ptr<TcpProcessGroup>(new TcpProcessGroup(launch, std::move(*joined), wakeup));
 }
 
-TcpProcessGroup::TcpProcessGroup(const Launch& launch, Joined joined)
-    : launch_(launch), members_(std::move(joined.members)), connections_(std::move(joined.connections)) {
+TcpProcessGroup::TcpProcessGroup(const Launch& launch, Joined joined, int wakeup)
+    : launch_(launch),
+      members_(std::move(joined.members)),
+      connections_(std::move(joined.connections)),
+      endTreated_(connections_.size()),
+      wakeup_(wakeup) {
   if (launch_.rank == 0) exchange_.emplace(launch_.size, 0);
-  wakeup_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   service_ = std::thread([this] { serve(); });
 }
 
@@ -117,7 +130,7 @@ void TcpProcessGroup::fail(const std::string& why) {
 
 void TcpProcessGroup::serve() {
   std::optional<Clock::time_point> leaving;
-  // Frames that followed the welcome have been read together with it.
+  // Frames that followed the welcome have been read together with it, and the end of the connection perhaps, too.
   for (size_t i = 0; i < connections_.size(); ++i) readable_.push_back(i);
   for (;;) {
     for (size_t i : readable_) receive(i);
@@ -156,19 +169,21 @@ void TcpProcessGroup::waitForSockets(bool stopping) {
   for (const Connection& connection : connections_)
     polled.push_back({connection.ended() ? -1 : connection.socket().descriptor(),
                       static_cast<short>(POLLIN | (connection.hasUnsent() ? POLLOUT : 0)), 0});
-  auto wait = std::min(launch_.limit / kHeartbeats, kMaxHeartbeat) / 2;
+  auto wait = std::max(std::min(launch_.limit / kHeartbeats, kMaxHeartbeat) / 2, std::chrono::milliseconds(10));
+  for (const Connection& connection : connections_)
+    if (connection.waiting()) wait = {};
   if (stopping) wait = std::min<std::chrono::milliseconds>(wait, std::chrono::milliseconds(100));
-  poll(polled.data(), polled.size(), static_cast<int>(std::max<int64_t>(wait.count(), 10)));
+  poll(polled.data(), polled.size(), static_cast<int>(wait.count()));
   uint64_t count;
   (void)!read(wakeup_, &count, sizeof count);
   readable_.clear();
   for (size_t i = 0; i < connections_.size(); ++i)
-    if (polled[i + 1].revents & ~POLLOUT) readable_.push_back(i);
+    if ((polled[i + 1].revents & ~POLLOUT) || connections_[i].waiting()) readable_.push_back(i);
 }
 
 void TcpProcessGroup::receive(size_t index) {
   Connection& connection = connections_[index];
-  if (connection.ended()) return;
+  if (endTreated_[index]) return;
   const uint64_t limit = launch_.rank == 0 ? kMaxMessageBytes + kMaxGreetingBytes : kMaxFrameBytes;
   Expected<std::vector<Frame>> frames = connection.receive(limit);
   int64_t process = processOf(index);
@@ -177,6 +192,7 @@ void TcpProcessGroup::receive(size_t index) {
   else
     endJob(Status::error(cat(describe(process), ": ", frames.status().message())), process);
   if (!connection.ended()) return;
+  endTreated_[index] = true;
   // Unblocks the other side if it waits for this one to read.
   (void)connection.flush();
   connection.finish();

@@ -42,7 +42,8 @@ class TcpProcessGroup : public ProcessGroup {
   std::chrono::milliseconds limit() const override { return launch_.limit; }
 
  private:
-  TcpProcessGroup(const Launch& launch, Joined joined);
+  // `wakeup`: a descriptor of an event.
+  TcpProcessGroup(const Launch& launch, Joined joined, int wakeup);
   Expected<std::vector<std::string>> exchange(ExchangeKind kind, const std::string& message, const std::string& what);
   void wake();
 
@@ -65,10 +66,11 @@ class TcpProcessGroup : public ProcessGroup {
   const std::vector<Member> members_;
   // Used by the service thread only.
   std::vector<Connection> connections_;
+  std::vector<bool> endTreated_;      // per connection
   std::vector<size_t> readable_;      // indices of connections_
   std::optional<Exchange> exchange_;  // on process 0
   Clock::time_point lastHeartbeat_ = Clock::now();
-  int wakeup_ = -1;
+  const int wakeup_;
 
   std::mutex callers_;        // one exchange at a time
   mutable std::mutex mutex_;  // guards the members below

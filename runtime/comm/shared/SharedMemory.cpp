@@ -12,11 +12,14 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
-#include <random>
+#include <optional>
 #include <utility>
 
 #include "runtime/base/HugePages.h"
 #include "runtime/base/Text.h"
+#include "runtime/comm/socket/Acceptor.h"
+#include "runtime/comm/socket/Socket.h"
+#include "runtime/comm/socket/Token.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -25,26 +28,14 @@
 namespace sheaf::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::chrono::milliseconds kLook(50);
-
-// A descriptor that is closed with its owner.
-struct Descriptor {
-  explicit Descriptor(int number = -1) : number(number) {}
-  Descriptor(Descriptor&& other) noexcept : number(std::exchange(other.number, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(number, other.number);
-    return *this;
-  }
-  ~Descriptor() {
-    if (number >= 0) close(number);
-  }
-  int number;
-};
+// Between two attempts to reach a process whose backlog is full.
+constexpr std::chrono::milliseconds kAgain(2);
+// Connections that have not said yet from which process they are. Those of the job say so at once.
+constexpr size_t kMaxUnknown = 64;
 
 Status failed(const std::string& what) {
-  return Status::error(cat("cannot share memory with the processes of this host: ", what, ": ", std::strerror(errno),
+  return Status::error(cat("cannot share memory with the processes of this host: ", what, ": ", systemError(),
                            "; with another SHEAF_HOST for each process they exchange through sockets"));
 }
 
@@ -61,19 +52,13 @@ struct Address {
   socklen_t size;
 };
 
-std::string randomName() {
-  std::random_device random;
-  std::string name = "sheaf-";
-  for (int i = 0; i < 4; ++i) name += hexText(random());
-  return name;
-}
-
-Expected<Descriptor> makeBlock(uint64_t bytes) {
-  Descriptor file(memfd_create("sheaf", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (file.number < 0) return failed("memfd_create");
-  if (ftruncate(file.number, static_cast<off_t>(bytes)) != 0) return failed(cat("a block of ", bytesText(bytes)));
+Expected<Socket> makeBlock(uint64_t bytes) {
+  Socket file(memfd_create("sheaf", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.open()) return failed("memfd_create");
+  if (ftruncate(file.descriptor(), static_cast<off_t>(bytes)) != 0) return failed(cat("a block of ", bytesText(bytes)));
   // A process that shrank it would crash the others.
-  if (fcntl(file.number, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return failed("F_ADD_SEALS");
+  if (fcntl(file.descriptor(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return failed("F_ADD_SEALS");
   return file;
 }
 
@@ -106,16 +91,6 @@ void takeHugePages(std::span<std::byte> block) {
   }
 }
 
-Status waitFor(int socket, Clock::time_point deadline, const AbortSignal& abort, const std::string& who) {
-  for (;;) {
-    if (abort.raised()) return abort.status();
-    pollfd polled{socket, POLLIN, 0};
-    if (poll(&polled, 1, static_cast<int>(kLook.count())) > 0) return {};
-    if (Clock::now() >= deadline)
-      return Status::error(cat("no memory to share has come from ", who, " (SHEAF_TIMEOUT)"));
-  }
-}
-
 // A message of one byte, with room for a descriptor: a descriptor does not travel alone (unix(7)).
 struct DescriptorMessage {
   DescriptorMessage() {
@@ -133,88 +108,219 @@ struct DescriptorMessage {
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
 };
 
-Status sendDescriptor(int socket, int descriptor) {
+// False if the other side has closed the connection.
+Expected<bool> sendDescriptor(int socket, int descriptor) {
   DescriptorMessage message;
   cmsghdr* header = CMSG_FIRSTHDR(&message.header);
   header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  return sendmsg(socket, &message.header, MSG_NOSIGNAL) == 1 ? Status() : failed("sending a descriptor");
+  if (sendmsg(socket, &message.header, MSG_NOSIGNAL | MSG_DONTWAIT) == 1) return true;
+  if (errno == EPIPE || errno == ECONNRESET) return false;
+  return failed("sending a descriptor");
 }
 
-Expected<Descriptor> receiveDescriptor(int socket) {
-  DescriptorMessage message;
-  errno = EPIPE;
-  if (recvmsg(socket, &message.header, MSG_CMSG_CLOEXEC) != 1) return failed("receiving a descriptor");
-  const cmsghdr* header = CMSG_FIRSTHDR(&message.header);
-  if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
-    return failed("receiving a descriptor");
-  int descriptor;
-  std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
-  return Descriptor(descriptor);
-}
+// The first bytes of a connection: they show that the process is of the job, and give its number.
+struct Greeting {
+  Token token;
+  int64_t process = 0;
+};
 
-// Whether the other side belongs to this user.
-bool isOurs(int socket) {
+using Guest = Greeter<Greeting>;
+
+std::optional<uid_t> userOf(const Socket& socket) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 && credentials.uid == geteuid();
+  if (getsockopt(socket.descriptor(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return std::nullopt;
+  return credentials.uid;
 }
+
+std::string userText(const Socket& socket) {
+  const std::optional<uid_t> user = userOf(socket);
+  return user ? cat("user ", *user) : "an unknown user";
+}
+
+// Gives this process's block to the others and takes theirs. Connections are made and accepted at the same time, and
+// nothing blocks: unrelated processes may fill the backlogs, and any process may be late.
+class Blocks {
+ public:
+  Blocks(const ProcessGroup& group, const AbortSignal& abort, int file)
+      : group_(group),
+        abort_(abort),
+        file_(file),
+        deadline_(Clock::now() + group.limit()),
+        links_(static_cast<size_t>(group.size())) {}
+
+  Status listen() {
+    // Anyone on the host sees the name (/proc/net/unix), but not the token.
+    Expected<Token> token = Token::random(), name = Token::random();
+    if (!token.ok() || !name.ok()) return Status::error(cat(token.status().message(), name.status().message()));
+    token_ = *token;
+    name_ = cat("sheaf-", hexText(name->words[0]), hexText(name->words[1]));
+    const Address address(name_);
+    Socket listener(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!listener.open() || bind(listener.descriptor(), address.get(), address.size) != 0 ||
+        ::listen(listener.descriptor(), SOMAXCONN) != 0)
+      return failed("a UNIX socket");
+    acceptor_.emplace(std::move(listener), Acceptor<Guest>::Limits{kMaxUnknown, group_.limit()}, userText);
+    return {};
+  }
+
+  // Tells the others where this process listens and what they must say.
+  std::string place() const { return std::string(reinterpret_cast<const char*>(&token_), sizeof token_) + name_; }
+
+  // `places` of all processes. Afterwards received() has their blocks.
+  Status exchange(const std::vector<std::string>& places) {
+    for (const std::string& place : places)
+      if (place.size() < sizeof(Token)) return Status::error("names of the shared memory: they are of another size");
+    while (unsent() + unreceived() > 0) {
+      if (abort_.raised()) return abort_.status();
+      if (Clock::now() >= deadline_) return late();
+      bool again = false;
+      std::vector<int> open;
+      for (int64_t process = 0; process < group_.size(); ++process) {
+        Link& link = links_[static_cast<size_t>(process)];
+        if (process == group_.rank() || link.block.open()) continue;
+        if (!link.connection.open()) SHEAF_RETURN_IF_ERROR(connect(process, places[static_cast<size_t>(process)]));
+        if (link.connection.open()) SHEAF_RETURN_IF_ERROR(receive(process));
+        again |= !link.connection.open();
+        if (link.connection.open() && !link.block.open()) open.push_back(link.connection.descriptor());
+      }
+      Status sent;
+      if (Status served = acceptor_->serve([&](Guest& guest) { return hear(guest, sent); }); !served.ok())
+        return Status::error(cat("cannot share memory with the processes of this host: ", served.message()));
+      SHEAF_RETURN_IF_ERROR(sent);
+      if (unsent() + unreceived() > 0) acceptor_->wait(again ? kAgain : kLook, open);
+    }
+    return {};
+  }
+
+  int received(int64_t process) const { return links_[static_cast<size_t>(process)].block.descriptor(); }
+
+ private:
+  struct Link {
+    Socket connection;  // to the process, which sends its block
+    Socket block;       // its descriptor
+    bool sent = false;  // this process's block, to it
+  };
+
+  int64_t unsent() const {
+    return group_.size() - 1 - std::count_if(links_.begin(), links_.end(), [](const Link& link) { return link.sent; });
+  }
+  int64_t unreceived() const {
+    return group_.size() - 1 -
+           std::count_if(links_.begin(), links_.end(), [](const Link& link) { return link.block.open(); });
+  }
+
+  // The link stays closed where the process cannot be reached now.
+  Status connect(int64_t process, const std::string& place) {
+    Greeting greeting{.token = {}, .process = group_.rank()};
+    std::memcpy(&greeting.token, place.data(), sizeof greeting.token);
+    const Address address(place.substr(sizeof greeting.token));
+    Socket connection(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!connection.open()) return failed("a UNIX socket");
+    if (::connect(connection.descriptor(), address.get(), address.size) != 0) {
+      // Its backlog is full, or it has ended, which the group notices.
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNREFUSED) return {};
+      return failed(cat("connecting to ", group_.describe(process)));
+    }
+    if (userOf(connection) != geteuid())
+      return Status::error(cat(group_.describe(process), " belongs to another user"));
+    // A new connection takes this much at once.
+    if (send(connection.descriptor(), &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting)
+      links_[static_cast<size_t>(process)].connection = std::move(connection);
+    return {};
+  }
+
+  // Takes the process's block if it has come. Closes the connection if the other side has: it is made again.
+  Status receive(int64_t process) {
+    Link& link = links_[static_cast<size_t>(process)];
+    DescriptorMessage message;
+    const ssize_t count = recvmsg(link.connection.descriptor(), &message.header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+    if (count == 0 || (count < 0 && errno == ECONNRESET)) {
+      link.connection = Socket();
+      return {};
+    }
+    if (count < 0) return failed(cat("a block of ", group_.describe(process)));
+    const cmsghdr* header = CMSG_FIRSTHDR(&message.header);
+    // The kernel leaves the descriptor out where this process may have no more.
+    if (message.header.msg_flags & MSG_CTRUNC) {
+      errno = EMFILE;
+      return failed(cat("a block of ", group_.describe(process)));
+    }
+    if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
+      return Status::error(cat(group_.describe(process), " has sent no block of memory"));
+    int descriptor;
+    std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
+    link.block = Socket(descriptor);
+    link.connection = Socket();
+    return {};
+  }
+
+  // Sends this process's block to a guest that is of the job.
+  Heard hear(Guest& guest, Status& sent) {
+    if (userOf(guest.socket()) != geteuid()) return Heard::kUnrelated;
+    if (const Heard heard = guest.hear(); heard != Heard::kMember) return heard;
+    const auto& [token, process] = guest.greeting();
+    if (!(token == token_) || process < 0 || process >= group_.size() || process == group_.rank())
+      return Heard::kUnrelated;
+    Expected<bool> done = sendDescriptor(guest.socket().descriptor(), file_);
+    if (!done.ok()) sent = done.status();
+    if (!done.ok() || !*done) return Heard::kUnrelated;
+    links_[static_cast<size_t>(process)].sent = true;
+    return Heard::kMember;
+  }
+
+  Status late() const {
+    std::vector<std::string> names;
+    for (int64_t process = 0; process < group_.size(); ++process) {
+      const Link& link = links_[static_cast<size_t>(process)];
+      if (process != group_.rank() && !(link.sent && link.block.open())) names.push_back(group_.describe(process));
+    }
+    return Status::error(
+        cat("memory could not be shared with ", listText(names), acceptor_->others(), " (SHEAF_TIMEOUT)"));
+  }
+
+  const ProcessGroup& group_;
+  const AbortSignal& abort_;
+  const int file_;
+  const Clock::time_point deadline_;
+  Token token_;
+  std::string name_;
+  std::optional<Acceptor<Guest>> acceptor_;
+  std::vector<Link> links_;  // to each process
+};
 
 }  // namespace
 
 Expected<std::unique_ptr<SharedMemory>> SharedMemory::create(ProcessGroup& group, uint64_t bytes,
                                                              const AbortSignal& abort) {
   const int64_t processes = group.size(), mine = group.rank();
-  Expected<Descriptor> file = makeBlock(bytes);
+  Expected<Socket> file = makeBlock(bytes);
   if (!file.ok()) return file.status();
-  const std::string name = randomName();
-  const Address ours(name);
-  Descriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (listener.number < 0 || bind(listener.number, ours.get(), ours.size) != 0 ||
-      listen(listener.number, static_cast<int>(processes)) != 0)
-    return failed("a UNIX socket");
-  Expected<std::vector<std::string>> names = group.allGather(name, "names of the shared memory");
-  if (!names.ok()) return names.status();
-  const auto deadline = Clock::now() + group.limit();
-
-  // All processes connect to all before any answers: the listeners' backlogs hold that many.
-  std::vector<Descriptor> connections(static_cast<size_t>(processes));
-  for (int64_t process = 0; process < processes; ++process) {
-    if (process == mine) continue;
-    Descriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const Address theirs((*names)[static_cast<size_t>(process)]);
-    if (connection.number < 0 || connect(connection.number, theirs.get(), theirs.size) != 0)
-      return failed(cat("connecting to ", group.describe(process)));
-    connections[static_cast<size_t>(process)] = std::move(connection);
-  }
-  for (int64_t sent = 0; sent + 1 < processes;) {
-    SHEAF_RETURN_IF_ERROR(waitFor(listener.number, deadline, abort, "this process's peers"));
-    Descriptor connection(accept4(listener.number, nullptr, nullptr, SOCK_CLOEXEC));
-    if (connection.number < 0 || !isOurs(connection.number)) continue;
-    SHEAF_RETURN_IF_ERROR(sendDescriptor(connection.number, file->number));
-    ++sent;
-  }
+  std::optional<Blocks> blocks(std::in_place, group, abort, file->descriptor());
+  SHEAF_RETURN_IF_ERROR(blocks->listen());
+  Expected<std::vector<std::string>> places = group.allGather(blocks->place(), "names of the shared memory");
+  if (!places.ok()) return places.status();
+  SHEAF_RETURN_IF_ERROR(blocks->exchange(*places));
   std::unique_ptr<SharedMemory> memory(new SharedMemory(static_cast<size_t>(processes)));
   for (int64_t process = 0; process < processes; ++process) {
     std::span<std::byte>& block = memory->blocks_[static_cast<size_t>(process)];
     if (process == mine) {
-      Expected<std::span<std::byte>> mapped = map(file->number, bytes);
+      Expected<std::span<std::byte>> mapped = map(file->descriptor(), bytes);
       if (!mapped.ok()) return mapped.status();
       block = *mapped;
       takeHugePages(block);
       continue;
     }
-    const int connection = connections[static_cast<size_t>(process)].number;
-    SHEAF_RETURN_IF_ERROR(waitFor(connection, deadline, abort, group.describe(process)));
-    if (!isOurs(connection)) return Status::error(cat(group.describe(process), " belongs to another user"));
-    Expected<Descriptor> theirs = receiveDescriptor(connection);
-    if (!theirs.ok()) return theirs.status();
-    const off_t size = lseek(theirs->number, 0, SEEK_END);
+    const int theirs = blocks->received(process);
+    const off_t size = lseek(theirs, 0, SEEK_END);
     if (size <= 0) return failed(cat("the block of ", group.describe(process)));
-    Expected<std::span<std::byte>> mapped = map(theirs->number, static_cast<uint64_t>(size));
+    Expected<std::span<std::byte>> mapped = map(theirs, static_cast<uint64_t>(size));
     if (!mapped.ok()) return mapped.status();
     block = *mapped;
   }
+  blocks.reset();
   SHEAF_RETURN_IF_ERROR(group.barrier("the shared memory"));
   return memory;
 }

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,7 +20,9 @@
 namespace sheaf::comm {
 namespace {
 
-constexpr int kBacklog = 1024;
+// As many as the system allows: other connections may fill it before the job's own connections come.
+constexpr int kBacklog = 4096;
+constexpr std::chrono::milliseconds kLook(50);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -28,7 +31,9 @@ Expected<Addresses> resolve(const std::string& host, uint16_t port, int flags) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
   int failed = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (failed) return Status::error(cat("cannot resolve '", host, "': ", gai_strerror(failed)));
+  if (failed)
+    return Status::error(
+        cat("cannot resolve '", host, "': ", failed == EAI_SYSTEM ? systemError() : gai_strerror(failed)));
   return Addresses(found, freeaddrinfo);
 }
 
@@ -48,14 +53,17 @@ std::string numeric(const sockaddr_storage& address, socklen_t size) {
 }
 
 // A connection attempt to one address, until the deadline.
-Expected<Socket> connectOnce(const addrinfo& address, Clock::time_point deadline) {
+Expected<Socket> connectOnce(const addrinfo& address, Clock::time_point deadline,
+                             const std::function<bool()>& cancelled) {
   Socket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.open()) return Status::error(systemError());
   if (::connect(socket.descriptor(), address.ai_addr, address.ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return Status::error(systemError());
     pollfd wait{socket.descriptor(), POLLOUT, 0};
-    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (poll(&wait, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30))) <= 0) return Status::error("no answer");
+    while (poll(&wait, 1, static_cast<int>(kLook.count())) <= 0) {
+      if (cancelled && cancelled()) return Status::error("interrupted");
+      if (Clock::now() >= deadline) return Status::error("no answer");
+    }
     socklen_t size = sizeof errno;
     int failed = 0;
     getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &failed, &size);
@@ -72,7 +80,17 @@ Expected<Socket> connectOnce(const addrinfo& address, Clock::time_point deadline
 }  // namespace
 
 std::string systemError() {
-  return std::strerror(errno);
+  const int error = errno;
+  rlimit limit{};
+  if (error != EMFILE || getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::strerror(error);
+  return cat(std::strerror(error), "; this process may have ", limit.rlim_cur, " (ulimit -n)");
+}
+
+void allowDescriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 Expected<Endpoint> parseEndpoint(std::string_view text) {
@@ -128,18 +146,42 @@ Expected<Socket> listenOn(const Endpoint& endpoint) {
   return Status::error(cat("cannot listen on ", text(endpoint), ": ", why));
 }
 
-Socket acceptFrom(const Socket& listener) {
-  Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket.open()) sendAtOnce(socket);
-  return socket;
+Expected<Socket> acceptFrom(const Socket& listener) {
+  for (;;) {
+    Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.open()) {
+      sendAtOnce(socket);
+      return socket;
+    }
+    switch (errno) {
+      case EAGAIN:
+        return socket;
+      case EINTR:
+      // Errors of the connection that waited, which is gone (accept(2)).
+      case ECONNABORTED:
+      case EHOSTDOWN:
+      case EHOSTUNREACH:
+      case ENETDOWN:
+      case ENETUNREACH:
+      case ENONET:
+      case ENOPROTOOPT:
+      case EOPNOTSUPP:
+      case EPERM:
+      case EPROTO:
+        continue;
+      default:
+        return Status::error(cat("cannot accept a connection: ", systemError()));
+    }
+  }
 }
 
-Expected<Socket> connectTo(const Endpoint& endpoint, Clock::time_point deadline) {
+Expected<Socket> connectTo(const Endpoint& endpoint, Clock::time_point deadline,
+                           const std::function<bool()>& cancelled) {
   Expected<Addresses> addresses = resolve(endpoint.host, endpoint.port, 0);
   if (!addresses.ok()) return addresses.status();
   Status why = Status::error("no address");
   for (const addrinfo* address = addresses->get(); address; address = address->ai_next) {
-    Expected<Socket> socket = connectOnce(*address, deadline);
+    Expected<Socket> socket = connectOnce(*address, deadline, cancelled);
     if (socket.ok()) return socket;
     why = socket.status();
   }

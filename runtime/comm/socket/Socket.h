@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -39,10 +40,12 @@ class Socket {
 
 // Listens on every interface, or, where the host is a loopback address, on that one alone. Port 0 takes a free one.
 Expected<Socket> listenOn(const Endpoint& endpoint);
-// The next connection that waits; a socket that is not open if none does.
-Socket acceptFrom(const Socket& listener);
-// Tries the host's addresses once each, until the deadline.
-Expected<Socket> connectTo(const Endpoint& endpoint, Clock::time_point deadline);
+// The next connection that waits; a socket that is not open if none does. An error if connections cannot be accepted,
+// because this process may have no more descriptors, say.
+Expected<Socket> acceptFrom(const Socket& listener);
+// Tries the host's addresses once each, until the deadline or until `cancelled` returns true.
+Expected<Socket> connectTo(const Endpoint& endpoint, Clock::time_point deadline,
+                           const std::function<bool()>& cancelled = nullptr);
 
 // Port and numeric address of a socket's own side, numeric address of the other side; empty (0) if there is none.
 uint16_t localPort(const Socket& socket);
@@ -50,7 +53,10 @@ std::string localAddress(const Socket& socket);
 std::string peerAddress(const Socket& socket);
 bool isLoopback(const std::string& address);
 
-// The error of the last system call, in words.
+// The error of the last system call, in words; with the remedy where this process may have no more descriptors.
 std::string systemError();
+
+// Lets this process have as many descriptors as the system allows it: a large job needs more than a shell grants.
+void allowDescriptors();
 
 }  // namespace sheaf::comm
