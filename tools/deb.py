@@ -23,6 +23,7 @@ Installed-Size: {kib}
 Section: science
 Priority: optional
 Depends: {depends}
+Recommends: libssl3
 Suggests: {suggests}
 Description: training compiler for ONNX graphs, sharded over ranks by ZeRO
  Sheaf compiles an ONNX graph, ahead of time, into a training plan that is sharded over
@@ -36,6 +37,7 @@ Copyright: the authors of Sheaf
 Comment: the licences of what is compiled or linked into it are in /usr/share/doc/sheaf/third-party
 License: Apache-2.0 with LLVM exception
 """
+# `Recommends` is libcrypto.so.3, which sheaf-run loads for SHEAF_SECRET.
 # Dependencies of what is loaded only if it is asked for.
 OPTIONAL = ("libsheaf_mpi_openmpi.so", "libsheaf_mpi_mpich.so")
 # What no Debian package of main has: of NVIDIA's toolkit.

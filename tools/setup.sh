@@ -14,6 +14,7 @@ packages=(
   libgtest-dev libgmock-dev clang-format-14               # tests and format check
   node-d3                                                 # d3, inlined in the page of `sheaf report`
   libonnx-testdata                                        # tests: ONNX's own node tests
+  libssl3                                                 # libcrypto, which SHEAF_SECRET loads
   python3 python3-pip                                     # lit, test drivers; tests: pip installs the wheel
   libzstd-dev zlib1g-dev lld patchelf                     # make wheel: linked with LLVM's archives
   dpkg-dev groff-base zsh                                 # Debian package; tests: man pages, completion

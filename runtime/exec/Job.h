@@ -25,6 +25,12 @@ class Job {
   int64_t processes() const { return group_ ? group_->size() : 1; }
   // Process 0 logs, prints, and writes the files that are written once.
   bool first() const { return process() == 0; }
+  // A network is between the processes, and no secret keeps unrelated programs from joining. Process 0 prints
+  // kNoSecret.
+  bool lacksSecret() const { return group_ && group_->lacksSecret(); }
+  static constexpr const char* kNoSecret =
+      "the job is on several hosts without SHEAF_SECRET: any program that reaches process 0 can join in place of a "
+      "process (docs/cluster.md)";
   // Null in a job of one process.
   comm::ProcessGroup* group() const { return group_.get(); }
 

@@ -56,6 +56,7 @@ class Measurer {
     measured_.abandon = control_.abandon;
     if (job_.first())
       measured_.progress = [](const std::string& what) { out::fprintf(stderr, "sheaf-run: %s\n", what.c_str()); };
+    if (job_.first() && job_.lacksSecret()) measured_.progress(cat("warning: ", Job::kNoSecret));
     Expected<profile::Profile> profile = measure::measureMachine(**device, measured_);
     if (!profile.ok()) return profile.status();
     return file_ ? writeProfile(*profile, *file_) : Status();

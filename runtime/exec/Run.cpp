@@ -240,6 +240,7 @@ class Run {
                          {"steps", in_.steps}});
     if (!notes.members().empty()) log_.event("device", std::move(notes));
     progress_.emplace(*in_.plan, in_.position.step, in_.steps, job_.first() && !options_.quiet);
+    if (job_.lacksSecret()) warn(Job::kNoSecret);
     for (const std::string& warning : in_.warnings) warn(warning);
     for (const std::string& note : in_.notes) progress_->note(note);
     return {};

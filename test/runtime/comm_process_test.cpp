@@ -235,6 +235,63 @@ TEST(Launcher, SecretsAreLong) {
   const std::string why = refusal({{"SHEAF_SECRET", "0123456789abcde"}});
   EXPECT_THAT(why, HasSubstr("SHEAF_SECRET has 15 characters"));
   EXPECT_THAT(why, ::testing::Not(HasSubstr("789")));
+  // Set by a command that has failed: the job must not begin without one.
+  EXPECT_THAT(refusal({{"SHEAF_SECRET", ""}}), HasSubstr("SHEAF_SECRET is set, but empty"));
+  EXPECT_TRUE(launchOf({}).ok());
+}
+
+comm::Secret secretOf(const std::string& text) {
+  auto secret = comm::Secret::open(text);
+  EXPECT_TRUE(secret.ok()) << secret.status().message();
+  return *secret;
+}
+
+std::string hex(const std::string& bytes) {
+  std::string text;
+  for (unsigned char byte : bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+// RFC 4231, sections 4.2, 4.3, 4.4 and 4.8, and the comparison.
+TEST(Secret, IsTheKeyOfAnHmacSha256) {
+  auto hmac = [](const std::string& key, const std::string& message) { return hex(*secretOf(key).hmac(message)); };
+  EXPECT_EQ(hmac(std::string(20, '\x0b'), "Hi There"),
+            "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+  EXPECT_EQ(hmac("Jefe", "what do ya want for nothing?"),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(hmac(std::string(20, '\xaa'), std::string(50, '\xdd')),
+            "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe");
+  EXPECT_EQ(hmac(std::string(131, '\xaa'),
+                 "This is a test using a larger than block-size key and a larger than block-size data. The key "
+                 "needs to be hashed before being used by the HMAC algorithm."),
+            "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
+  const comm::Secret secret = secretOf("a long and random secret");
+  const std::string proof = *secret.joinProof("hello", "nonce");
+  EXPECT_TRUE(secret.equal(proof, secret.joinProof("hello", "nonce")));
+  EXPECT_FALSE(secret.equal(proof.substr(1), secret.joinProof("hello", "nonce")));
+  EXPECT_FALSE(secret.equal("", secret.joinProof("hello", "nonce")));
+  EXPECT_FALSE(secret.equal("", Status::error("no proof")));
+  for (size_t i = 0; i < proof.size(); ++i) {
+    std::string other = proof;
+    other[i] = static_cast<char>(other[i] ^ 1);
+    EXPECT_FALSE(secret.equal(other, secret.joinProof("hello", "nonce"))) << i;
+  }
+}
+
+TEST(Secret, NeedsLibcrypto) {
+  EXPECT_THAT(comm::Secret::open("a long and random secret", "libcrypto.so.none").status().message(),
+              AllOf(HasSubstr("SHEAF_SECRET needs"), HasSubstr("libssl3"), HasSubstr("libcrypto.so.none")));
+  EXPECT_THAT(comm::Secret::open("a long and random secret", "libc.so.6").status().message(),
+              HasSubstr("which libc.so.6 is not"));
+}
+
+TEST(Joining, AddressesTellHosts) {
+  EXPECT_FALSE(comm::onSeveralHosts({{"a", "127.0.0.1"}, {"a", "127.0.0.1"}}));
+  EXPECT_FALSE(comm::onSeveralHosts({{"a", "10.0.0.1"}, {"a", "10.0.0.1"}, {"a", "10.0.0.1"}}));
+  EXPECT_TRUE(comm::onSeveralHosts({{"a", "10.0.0.1"}, {"a", "10.0.0.1"}, {"b", "10.0.0.2"}}));
 }
 
 TEST(TcpProcessGroup, ExchangesInRankOrder) {
@@ -433,7 +490,7 @@ TEST(TcpProcessGroup, ARecordedHandshakeIsRefused) {
     ASSERT_TRUE(connection.flush().ok());
     const comm::Frame challenge = next(connection);
     ASSERT_EQ(challenge.type, comm::FrameType::kChallenge);
-    if (!replayed) recorded = comm::joinProof(secret, hello, challenge.bytes);
+    if (!replayed) recorded = *secretOf(secret).joinProof(hello, challenge.bytes);
     connection.send(comm::FrameType::kProof, 0, recorded);
     ASSERT_TRUE(connection.flush().ok());
     const comm::Frame answer = next(connection);
@@ -459,9 +516,9 @@ TEST(TcpProcessGroup, AnImpostorInPlaceOfProcess0IsNotBelieved) {
     if (challenges) {
       connection.send(comm::FrameType::kChallenge, 0, nonce);
       ASSERT_TRUE(connection.flush().ok());
-      EXPECT_EQ(next(connection).bytes, comm::joinProof(launch.secret, hello.bytes, nonce));
+      EXPECT_EQ(next(connection).bytes, *secretOf(launch.secret).joinProof(hello.bytes, nonce));
     }
-    const std::string proof = comm::welcomeProof("another secret", hello.bytes, nonce, members);
+    const std::string proof = *secretOf("another secret").welcomeProof(hello.bytes, nonce, members);
     connection.send(comm::FrameType::kWelcome, 0, comm::Packer().string(members).string(proof).bytes());
     ASSERT_TRUE(connection.flush().ok());
     EXPECT_THAT(joining.get(), HasSubstr("does not know SHEAF_SECRET"));

@@ -41,7 +41,6 @@ sheaf_add_gtest(proof_random_test
 
 
 sheaf_add_gtest(base_print_test SOURCES base_print_test.cpp LIBS SheafBase)
-sheaf_add_gtest(base_sha256_test SOURCES base_sha256_test.cpp LIBS SheafBase)
 
 # Jobs of several processes, played by threads.
 sheaf_add_gtest(comm_process_test SOURCES comm_process_test.cpp LIBS SheafCommProcess)

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "runtime/base/Print.h"
-#include "runtime/base/Sha256.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/process/Secret.h"
 #include "runtime/comm/socket/Acceptor.h"
@@ -78,8 +77,10 @@ std::optional<uint64_t> protocolOf(const Frame& frame) {
 
 class Coordinator {
  public:
-  Coordinator(const Launch& launch, const std::function<bool()>& cancelled)
+  // `secret`: null without one.
+  Coordinator(const Launch& launch, const Secret* secret, const std::function<bool()>& cancelled)
       : launch_(launch),
+        secret_(secret),
         cancelled_(cancelled),
         joined_(static_cast<size_t>(launch.size - 1)),
         hosts_(joined_.size()),
@@ -151,12 +152,12 @@ class Coordinator {
       return Next::kRefuse;
     }
     if (!unpack(frame, one.hello)) return Next::kDrop;
-    if (one.hello.nonce.empty() != launch_.secret.empty()) {
-      why = launch_.secret.empty() ? "SHEAF_SECRET is set for it, but not for process 0"
-                                   : "SHEAF_SECRET is set for process 0, but not for it";
+    if (one.hello.nonce.empty() != !secret_) {
+      why = !secret_ ? "SHEAF_SECRET is set for it, but not for process 0"
+                     : "SHEAF_SECRET is set for process 0, but not for it";
       return Next::kRefuse;
     }
-    if (launch_.secret.empty()) return Next::kJoin;
+    if (!secret_) return Next::kJoin;
     Expected<std::string> nonce = makeNonce();
     if (!nonce.ok()) {
       why = nonce.status().message();
@@ -170,8 +171,7 @@ class Coordinator {
   }
 
   Next prove(Unknown& one, const Frame& frame, std::string& why) {
-    if (frame.type == FrameType::kProof &&
-        equalInConstantTime(frame.bytes, joinProof(launch_.secret, one.said, one.challenge)))
+    if (frame.type == FrameType::kProof && secret_->equal(frame.bytes, secret_->joinProof(one.said, one.challenge)))
       return Next::kJoin;
     why = "its SHEAF_SECRET is not that of process 0";
     return Next::kRefuse;
@@ -243,15 +243,16 @@ class Coordinator {
     for (const Member& member : result.members) packer.string(member.host).string(member.address);
     for (size_t i = 0; i < joined_.size(); ++i) {
       const auto& [said, challenge] = handshakes_[i];
-      const std::string proof =
-          launch_.secret.empty() ? "" : welcomeProof(launch_.secret, said, challenge, packer.bytes());
-      joined_[i]->send(FrameType::kWelcome, 0, Packer().string(packer.bytes()).string(proof).bytes());
+      Expected<std::string> proof = secret_ ? secret_->welcomeProof(said, challenge, packer.bytes()) : std::string();
+      if (!proof.ok()) return end(proof.status());
+      joined_[i]->send(FrameType::kWelcome, 0, Packer().string(packer.bytes()).string(*proof).bytes());
     }
     for (auto& one : joined_) result.connections.push_back(std::move(*one));
     return result;
   }
 
   const Launch& launch_;
+  const Secret* const secret_;
   const std::function<bool()>& cancelled_;
   std::vector<std::optional<Connection>> joined_;  // of process 1 on
   std::vector<std::string> hosts_;
@@ -260,8 +261,9 @@ class Coordinator {
 };
 
 // One attempt to join process 0. Empty if process 0 does not listen yet.
-Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::function<bool()>& cancelled,
-                                        Clock::time_point deadline, std::string& why) {
+Expected<std::optional<Joined>> tryJoin(const Launch& launch, const Secret* secret,
+                                        const std::function<bool()>& cancelled, Clock::time_point deadline,
+                                        std::string& why) {
   std::optional<Joined> none;
   Expected<Socket> socket = connectTo(launch.rendezvous, std::min(deadline, Clock::now() + kHelloTime), cancelled);
   if (!socket.ok()) {
@@ -270,7 +272,7 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::functio
   }
   Connection connection(std::move(*socket));
   std::string nonce, challenge;
-  if (!launch.secret.empty()) {
+  if (secret) {
     Expected<std::string> made = makeNonce();
     if (!made.ok()) return made.status();
     nonce = std::move(*made);
@@ -297,17 +299,18 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::functio
       return Status::error(cat("process 0 refuses process ", launch.rank, ": ",
                                shownLine(std::string_view(frame.bytes).substr(0, 1000))));
     if (frame.type == FrameType::kFailure) return Status::error(frame.bytes.substr(0, kMaxGreetingBytes));
-    if (frame.type == FrameType::kChallenge && !launch.secret.empty() && challenge.empty()) {
+    if (frame.type == FrameType::kChallenge && secret && challenge.empty()) {
       challenge = frame.bytes;
-      connection.send(FrameType::kProof, 0, joinProof(launch.secret, hello, challenge));
+      Expected<std::string> proof = secret->joinProof(hello, challenge);
+      if (!proof.ok()) return proof.status();
+      connection.send(FrameType::kProof, 0, *proof);
       if (!connection.flush().ok()) return none;
       continue;
     }
     Unpacker welcome(frame.bytes);
     const std::string members = welcome.string(), proof = welcome.string();
     if (frame.type != FrameType::kWelcome || !welcome.complete()) return Status::error(why);
-    if (!launch.secret.empty() &&
-        (challenge.empty() || !equalInConstantTime(proof, welcomeProof(launch.secret, hello, challenge, members))))
+    if (secret && (challenge.empty() || !secret->equal(proof, secret->welcomeProof(hello, challenge, members))))
       return Status::error(cat(why, ": it does not know SHEAF_SECRET"));
     Joined joined;
     Unpacker unpacker(members);
@@ -328,19 +331,31 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::functio
 Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled) {
   if (launch.size == 1) return Joined{{}, {{hostName(), "127.0.0.1"}}};
   allowDescriptors();
-  if (launch.rank == 0) return Coordinator(launch, cancelled).run();
+  std::optional<Secret> opened;
+  if (!launch.secret.empty()) {
+    Expected<Secret> secret = Secret::open(launch.secret);
+    if (!secret.ok()) return secret.status();
+    opened = std::move(*secret);
+  }
+  const Secret* secret = opened ? &*opened : nullptr;
+  if (launch.rank == 0) return Coordinator(launch, secret, cancelled).run();
   // Process 0 gives up first, because it can name the missing processes.
   auto deadline = Clock::now() + launch.limit + std::min<std::chrono::milliseconds>(launch.limit, kHelloTime);
   std::string why;
   while (Clock::now() < deadline) {
     if (cancelled && cancelled()) return gaveUp();
-    Expected<std::optional<Joined>> joined = tryJoin(launch, cancelled, deadline, why);
+    Expected<std::optional<Joined>> joined = tryJoin(launch, secret, cancelled, deadline, why);
     if (!joined.ok()) return joined.status();
     if (*joined) return std::move(**joined);
     std::this_thread::sleep_for(kLook);
   }
   return Status::error(cat("process ", launch.rank, " did not reach process 0 within ", seconds(launch.limit), ": ",
                            why, " (SHEAF_TIMEOUT changes the limit)"));
+}
+
+bool onSeveralHosts(const std::vector<Member>& members) {
+  return std::any_of(members.begin(), members.end(),
+                     [&](const Member& member) { return member.address != members.front().address; });
 }
 
 }  // namespace sheaf::comm

@@ -32,4 +32,7 @@ struct Joined {
 // that names the job.
 Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled);
 
+// They have more than one address, so there is a network between them.
+bool onSeveralHosts(const std::vector<Member>& members);
+
 }  // namespace sheaf::comm

@@ -188,8 +188,12 @@ Expected<Launch> findLaunch(const Environment& environment) {
       return Status::error(cat("SHEAF_TIMEOUT is '", text, "': expected seconds, from 0.1 to 1000000"));
     launch.limit = std::chrono::milliseconds(std::llround(seconds * 1000));
   }
-  if (const char* secret = reader.find("SHEAF_SECRET")) {
+  if (const char* secret = environment("SHEAF_SECRET")) {
     launch.secret = secret;
+    // A command that should have printed the secret has failed, perhaps. To join without one must be a decision.
+    if (launch.secret.empty())
+      return Status::error(cat("SHEAF_SECRET is set, but empty: give all processes one text of at least ",
+                               kMinSecretBytes, " random characters, or unset it, and processes join without"));
     if (launch.secret.size() < kMinSecretBytes)
       return Status::error(cat("SHEAF_SECRET has ", launch.secret.size(), " characters: it needs at least ",
                                kMinSecretBytes, ", random ones"));

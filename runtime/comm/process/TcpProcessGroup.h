@@ -40,6 +40,8 @@ class TcpProcessGroup : public ProcessGroup {
   std::string describe(int64_t process) const override;
   std::string address(int64_t process) const override { return members_[static_cast<size_t>(process)].address; }
   std::chrono::milliseconds limit() const override { return launch_.limit; }
+  // A network is between the processes, and no secret keeps unrelated programs from joining.
+  bool lacksSecret() const { return launch_.secret.empty() && onSeveralHosts(members_); }
 
  private:
   // `wakeup`: a descriptor of an event.

@@ -311,7 +311,7 @@ def helps(session):
 
 
 def run_is_lean(session):
-    """A running sheaf-run has neither MLIR, LLVM, ONNX nor MPI mapped, and needs the model's weights only."""
+    """A running sheaf-run has neither MLIR, LLVM, ONNX, MPI nor OpenSSL mapped, and needs the model's weights only."""
     config, seen = CONFIGS["gpt2-tiny"], set()
 
     def watch(process):
@@ -324,5 +324,5 @@ def run_is_lean(session):
     plan = session.plan(config.model, 2, 3, 8, config.options)
     session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 20, watch=watch)
     expect(any("libsheaf_cpu" in s for s in seen), f"libsheaf_cpu was never mapped: {sorted(seen)}")
-    foreign = sorted(s for s in seen if re.search(r"(?i)lib(mlir|llvm|onnx|clang|python|mpi|mpich|sheaf_mpi)", s))
+    foreign = sorted(s for s in seen if re.search(r"(?i)lib(mlir|llvm|onnx|clang|python|mpi|mpich|sheaf_mpi|crypto|ssl)", s))
     expect(not foreign, f"mapped: {', '.join(foreign)}")

@@ -180,6 +180,7 @@ def debian(session):
     fields = subprocess.run(["dpkg-deb", "--field", package], capture_output=True, text=True, check=True).stdout
     for dependency in ("libllvm22", "libmlir-22", "libdnnl2", "libc6", "libstdc++6"):
         expect(re.search(rf"(?m)^Depends: .*\b{re.escape(dependency)}\b", fields), f"{dependency} is not declared:\n{fields}")
+    expect("\nRecommends: libssl3\n" in fields, f"what SHEAF_SECRET loads is not recommended:\n{fields}")
     expect("libopenmpi" not in re.search(r"(?m)^Depends: .*$", fields)[0], f"MPI is loaded on demand, not needed:\n{fields}")
     subprocess.run(["dpkg-deb", "--extract", package, where / "root"], check=True)
     for name in ("share/man/man1/sheaf-compile.1.gz", "share/doc/sheaf/copyright", "share/zsh/vendor-completions/_sheaf",

@@ -120,8 +120,8 @@ def missing(session):
 
 SECRETS = {
     "differs": ("what both should know", "what both should knoW", "SHEAF_SECRET is not that of process 0"),
-    "lacks": ("what both should know", "", "SHEAF_SECRET is set for process 0, but not for it"),
-    "surplus": ("", "what both should know", "SHEAF_SECRET is set for it, but not for process 0"),
+    "lacks": ("what both should know", None, "SHEAF_SECRET is set for process 0, but not for it"),
+    "surplus": (None, "what both should know", "SHEAF_SECRET is set for it, but not for process 0"),
 }
 
 
@@ -132,12 +132,16 @@ def secret(session):
     expect(digest(where / "w") == digest(expected.weights), "other weights")
     done = session.call("sheaf-run", plan(session), *common(1), env={**os.environ, "SHEAF_SECRET": "short"})
     expect(done.code == 1 and "SHEAF_SECRET has 5 characters" in done.err and "short" not in done.err, done.err)
+    # A file that is missing: export SHEAF_SECRET=$(cat job.secret)
+    with Job(session, 2, plan(session), *common(1), environment={"SHEAF_SECRET": ""}) as job:
+        expect(job.wait(seconds=10) == [1, 1], "an empty secret is none")
+        expect(all("SHEAF_SECRET is set, but empty" in p.error_text() for p in job.processes), job.processes[0].error_text())
 
 
 def other_secret(session, first, second, words):
     """The refused process ends at once; process 0 says at its end whom it has refused."""
     limit = 2 * session.slowdown
-    with Job(session, 2, plan(session), *common(), environment=lambda rank: {"SHEAF_SECRET": second if rank else first,
+    with Job(session, 2, plan(session), *common(), environment=lambda rank: {**({"SHEAF_SECRET": said} if (said := second if rank else first) else {}),
                                                                              "SHEAF_TIMEOUT": limit}) as job:
         codes = job.wait(seconds=10)
         expect(codes == [1, 1], f"exits {codes}")

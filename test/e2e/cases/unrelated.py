@@ -1,18 +1,21 @@
 """Other programs, other users and files cannot end a job without a message, and cannot control a terminal."""
 import array
 import os
+import pathlib
 import re
 import resource
 import socket
 import struct
 import subprocess
 import threading
+import time
 
 from formats import Tensor, write_npy, write_safetensors
-from harness import Case, expect
-from jobs import Job, common, plan, variables
+from harness import Case, digest, expect
+from jobs import Job, common, plan, running, variables, whole
 from onnxwriter import FLOAT, INT64, model, node, value, weight
 
+SECRET = "what all know, at length"
 # Everything that a terminal may take for a command, but for line ends and tabs.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u202a-\u202e]")
 EVIL = "\x1b]0;owned\x07\x9b2J\u202e"
@@ -25,6 +28,8 @@ def cases(session):
     yield Case("unrelated/few-descriptors", lambda: few_descriptors(session))
     yield Case("unrelated/refusal-is-shown", lambda: refusal_is_shown(session))
     yield Case("unrelated/names-are-shown", lambda: names_are_shown(session))
+    yield Case("unrelated/libcrypto", lambda: libcrypto(session))
+    yield Case("unrelated/no-libcrypto", lambda: no_libcrypto(session))
 
 
 def first_process_fails(session):
@@ -127,3 +132,39 @@ def names_are_shown(session):
         named |= {name} if SHOWN in done.out + done.err or ESCAPED in done.out else set()
     # The others name no name of the model, or, as text, in MLIR's way.
     expect(named >= {"compile-bad", "check-bad", "no-such-option", "no-such-file", "no-data", "other-weights", "no-such-plan"}, f"only {named} name it")
+
+
+def mapped(process):
+    try:
+        return "libcrypto" in pathlib.Path(f"/proc/{process.popen.pid}/maps").read_text()
+    except OSError:
+        return False
+
+
+def libcrypto(session):
+    """It is loaded only where there is a secret, whose job has the bits of any other."""
+    for secret in (None, SECRET):
+        where, expected = session.folder(), whole(session)
+        with Job(session, 2, plan(session), *common(), "--save", where / "w", environment={"SHEAF_SECRET": secret} if secret else None) as job:
+            job.succeed()
+        expect(digest(where / "w") == digest(expected.weights), "other weights")
+        log = where / "log"
+        with Job(session, 2, plan(session), *common(100000), "--log", log, environment={"SHEAF_SECRET": secret} if secret else None) as job:
+            job.until(running(log))
+            for process in job.processes:
+                expect(mapped(process) == bool(secret), f"libcrypto is {'not ' if secret else ''}mapped")
+
+
+def no_libcrypto(session):
+    """A library of that name that is none stands for a system that lacks it."""
+    where = session.folder()
+    (where / "libcrypto.so.3").write_bytes(b"")
+    folder = {"LD_LIBRARY_PATH": str(where)}
+    with Job(session, 2, plan(session), *common(1), environment={"SHEAF_SECRET": SECRET, "SHEAF_TIMEOUT": 5, **folder}) as job:
+        begin = time.monotonic()
+        codes = job.wait(seconds=20)
+        expect(codes == [1, 1] and time.monotonic() - begin < 4 * session.slowdown, f"exits {codes}")
+        for process in job.processes:
+            text = process.error_text()
+            expect("libssl3" in text and len(text.splitlines()) == 1, text)
+    session.succeed("sheaf-run", plan(session), *common(1), env={**os.environ, "SHEAF_SECRET": SECRET, **folder})
