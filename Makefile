@@ -21,7 +21,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured processor build demo test quick test-browser readme headers format fuzz mutants bits kills breaks bench predict docs dist wheel deb kit install clean
+.PHONY: help setup configured processor build demo test quick test-browser readme headers format fuzz mutants bits kills attacks breaks bench predict docs dist wheel deb kit install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ bits: build ## all divisions of a batch among ranks, micro-batches, processes: t
 
 kills: build ## 400 kills of runs with all state in files, half of them on emulated GPUs: each goes on with the same bits, at most two steps back
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/kills --jobs 1 --only '^(gpu-)?durable/kills/' --kills 100 --verbose
+
+attacks: build ## unrelated processes, idle connections and descriptor limits against jobs on the loopback address; as root also other users
+	@python3 test/attacks/run.py --tools $(folder)/bin --scratch $(folder)/attacks
 
 breaks: configured ## break a copy of the code by each patch of test/breaks and see the test that guards it fail
 	@python3 test/breaks/breaks.py run --build $(folder) --jobs $(JOBS)
