@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "ir/Train/EvaluatorDetail.h"
+#include "ir/Train/StopGradient.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/TypeUtilities.h"
 
@@ -204,6 +205,7 @@ Outcome Elementwise::run() {
       .Case<FloorOp>([&](auto) { return floats([](D x) { return std::floor(x); }); })
       .Case<CeilOp>([&](auto) { return floats([](D x) { return std::ceil(x); }); })
       .Case<RoundOp>([&](auto) { return floats([](D x) { return std::nearbyint(x); }); })
+      .Case<StopGradientOp>([&](auto) { return floats([](D x) { return x; }); })
       .Case<ExpOp>([&](auto) { return floats([](D x) { return std::exp(x); }); })
       .Case<LogOp>([&](auto) { return floats([](D x) { return std::log(x); }); })
       .Case<SqrtOp>([&](auto) { return floats([](D x) { return std::sqrt(x); }); })

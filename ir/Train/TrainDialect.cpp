@@ -5,6 +5,7 @@
 
 #include "ir/Train/BatchNorm.h"
 #include "ir/Train/Outputs.h"
+#include "ir/Train/StopGradient.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/DialectImplementation.h"
 
@@ -18,6 +19,8 @@ using namespace sheaf::train;
 #include "ir/Train/TrainAttrs.cpp.inc"
 #define GET_OP_CLASSES
 #include "ir/Train/Outputs.cpp.inc"
+#define GET_OP_CLASSES
+#include "ir/Train/StopGradient.cpp.inc"
 
 void TrainDialect::initialize() {
   addAttributes<
@@ -33,10 +36,19 @@ void TrainDialect::initialize() {
 #define GET_OP_LIST
 #include "ir/Train/Outputs.cpp.inc"
       >();
+  addOperations<
+#define GET_OP_LIST
+#include "ir/Train/StopGradient.cpp.inc"
+      >();
 }
 
 OpFoldResult ConstantOp::fold(FoldAdaptor) {
   return getValue();
+}
+
+// A constant has no gradient anyway.
+OpFoldResult StopGradientOp::fold(FoldAdaptor) {
+  return getOperand().getDefiningOp<ConstantOp>() ? OpFoldResult(getOperand()) : OpFoldResult();
 }
 
 OpFoldResult ReshapeOp::fold(FoldAdaptor) {

@@ -1,5 +1,6 @@
 // Reverse mode over @step: one gradient, and one train.update, per trainable parameter that the loss depends on.
 #include "ir/Train/BatchNorm.h"
+#include "ir/Train/StopGradient.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -52,7 +53,7 @@ LogicalResult ReverseMode::findWanted() {
     bool depends = read ? trainable.contains(read.getParameter())
                         : llvm::any_of(op.getOperands(), [&](Value v) { return varied.contains(v); });
     // Random numbers depend on the shape of their operand alone.
-    if (!depends || isa<RandomUniformOp>(op)) continue;
+    if (!depends || isa<RandomUniformOp, StopGradientOp>(op)) continue;
     for (Value result : op.getResults())
       if (isFloat(result)) varied.insert(result);
   }
@@ -135,6 +136,19 @@ void eraseDead(Block& body) {
     if (isOpTriviallyDead(&op)) op.erase();
 }
 
+// Gradients are stopped by now: the values stay.
+void eraseStops(Block& body) {
+  for (auto stop : llvm::make_early_inc_range(body.getOps<StopGradientOp>())) {
+    SmallVector<Operation*> users(stop->user_begin(), stop->user_end());
+    stop.replaceAllUsesWith(stop.getOperand());
+    // Stopped for some elements alone.
+    for (Operation* user : users)
+      if (auto select = dyn_cast<SelectOp>(user); select && select.getOnTrue() == select.getOnFalse())
+        select.replaceAllUsesWith(select.getOnTrue());
+    stop.erase();
+  }
+}
+
 struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
   using Base::Base;
 
@@ -153,6 +167,7 @@ struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
     if (TensorBuilder::typeOf(loss.getValue()).getNumElements() != 1)
       return loss.emitOpError("must be a single number to be differentiated, and is ") << loss.getValue().getType();
     if (module->removeAttr("train.gradients_given")) {  // by the model itself
+      eraseStops(body);
       if (!scaled) return success();
       return module.emitError(
           "the model computes its gradients itself, so its loss cannot be scaled: give --loss-scale "
@@ -171,6 +186,7 @@ struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
     ReverseMode reverse{body, loss, trainable, scaled, OpBuilder(body.getTerminator())};
     if (failed(reverse.findWanted())) return failure();
     reverse.differentiate();
+    eraseStops(body);
     if (reverse.updated.empty())
       return loss.emitError("nothing trainable: the loss depends on no trainable parameter; ")
              << "see --train and --freeze, or choose another loss with --loss";

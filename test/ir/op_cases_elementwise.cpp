@@ -213,6 +213,7 @@ std::vector<OpCase> unaryCases() {
       step("floor", [](double x) { return -std::ceil(-x); }),
       step("ceil", [](double x) { return -std::floor(-x); }),
       step("round", halfToEven),
+      unary("stop_gradient", "", data("3", "f64", {-1.5, 0, 2}), [](double x) { return x; }),
       unary("round", "half_to_even", data("6", "f64", {-1.5, -0.5, 0.5, 1.5, 2.5, 2.4}), halfToEven),
       {"sign",
        "zeros",

@@ -134,3 +134,33 @@ module {
     return
   }
 }
+
+// -----
+
+// No gradient passes train.stop_gradient, which then is its operand: that of w x stop(w) is stop(w). A choice between
+// a value and its stopped self is the value, in the forward pass.
+// CHECK-LABEL: @step
+// CHECK-NOT: train.stop_gradient
+// CHECK: %[[W:.*]] = train.read @w
+// CHECK: %[[P:.*]] = train.mul %[[W]], %[[W]]
+// CHECK-NOT: train.select
+// CHECK: train.reduce sum %[[P]]
+// CHECK: train.loss
+// CHECK: %[[G:.*]] = train.select %arg0
+// CHECK: %[[D:.*]] = train.mul %[[G]], %[[W]]
+// CHECK-NEXT: train.update @w by @optimizer, %[[D]]
+// CHECK-NEXT: return
+module {
+  train.parameter @w : tensor<4xf32> {trainable = true}
+  func.func @step(%c: tensor<4xi1>) {
+    %w = train.read @w : tensor<4xf32>
+    %s = train.stop_gradient %w : tensor<4xf32>
+    %p = train.mul %w, %s : tensor<4xf32>
+    %q = train.stop_gradient %p : tensor<4xf32>
+    %r = train.select %c, %q, %p : tensor<4xi1>, tensor<4xf32>
+    %t = train.reduce sum %r [0] : tensor<4xf32> -> tensor<1xf32>
+    %l = train.reshape %t : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
