@@ -1,6 +1,7 @@
 #include "frontend/onnx/Emitter.h"
 
 #include "frontend/onnx/Model.h"
+#include "ir/Train/StopGradient.h"
 
 using namespace mlir;
 
@@ -104,6 +105,12 @@ static std::string text(ArrayRef<int64_t> shape) {
   return "[" + result + "]";
 }
 
+static std::string text(Type type) {
+  std::string result;
+  llvm::raw_string_ostream(result) << type;
+  return result;
+}
+
 std::optional<Shape> Emitter::broadcastShape(ArrayRef<Tensor> operands) {
   Shape shape;
   for (const Tensor& x : operands) {
@@ -114,9 +121,9 @@ std::optional<Shape> Emitter::broadcastShape(ArrayRef<Tensor> operands) {
     for (int64_t d = 0, shift = shape.size() - x.rank(); d < x.rank(); ++d) {
       int64_t& size = shape[shift + d];
       if (size != 1 && x.dim(d) != 1 && size != x.dim(d)) {
-        auto diagnostic = error() << "shapes";
-        for (const Tensor& y : operands) diagnostic << " " << text(y.shape());
-        diagnostic << " do not broadcast together";
+        std::string shapes;
+        for (const Tensor& y : operands) shapes += " " + text(y.shape());
+        mismatch("shapes" + shapes + " do not broadcast together");
         return std::nullopt;
       }
       if (size == 1) size = x.dim(d);
@@ -131,7 +138,7 @@ Tensor Emitter::expand(const Tensor& x, ArrayRef<int64_t> shape) {
   llvm::append_range(aligned, x.shape());
   bool fits = aligned.size() == shape.size();
   for (size_t d = 0; fits && d < shape.size(); ++d) fits = aligned[d] == 1 || aligned[d] == shape[d];
-  if (!fits) return error() << "cannot broadcast " << text(x.shape()) << " to " << text(shape), Tensor();
+  if (!fits) return mismatch("cannot broadcast " + text(x.shape()) + " to " + text(shape)), Tensor();
   if (!checkShape(shape)) return {};
   Tensor same = reshape(x, aligned);
   if (!same || same.shape() == shape) return same;
@@ -150,7 +157,7 @@ Tensor Emitter::binary(const Tensor& x, const Tensor& y, Accepts accepts, Create
   auto shape = broadcastShape({x, y});
   if (!shape) return {};
   if (x.elementType() != y.elementType())
-    return error() << "operands have different element types " << x.elementType() << " and " << y.elementType(),
+    return mismatch("operands have different element types " + text(x.elementType()) + " and " + text(y.elementType())),
            Tensor();
   if (!accepts(x.elementType()))
     return error() << "elements of type " << x.elementType() << " are not supported here", Tensor();
@@ -166,7 +173,7 @@ Tensor Emitter::compare(train::ComparePredicate predicate, Tensor x, Tensor y) {
   auto shape = broadcastShape({x, y});
   if (!shape) return {};
   if (x.elementType() != y.elementType())
-    return error() << "operands have different element types " << x.elementType() << " and " << y.elementType(),
+    return mismatch("operands have different element types " + text(x.elementType()) + " and " + text(y.elementType())),
            Tensor();
   return apply({expand(x, *shape), expand(y, *shape)},
                [&](ValueRange v) { return train::CompareOp::create(builder, loc, predicate, v[0], v[1]); });
@@ -191,6 +198,11 @@ Tensor Emitter::cast(const Tensor& x, Type to) {
   return apply({x}, [&](ValueRange v) { return train::CastOp::create(builder, loc, type(x.shape(), to), v[0]); });
 }
 
+Tensor Emitter::stopGradient(const Tensor& x) {
+  if (!x || x.constant() || !x.isFloat()) return x;
+  return mlir::Value(train::StopGradientOp::create(builder, loc, x.value()));
+}
+
 Tensor Emitter::gelu(const Tensor& x, bool approximate) {
   if (!x) return {};
   if (!x.isFloat()) return error() << "takes floating-point numbers", Tensor();
@@ -211,7 +223,7 @@ Tensor Emitter::reshape(const Tensor& x, ArrayRef<int64_t> shape, bool moves) {
   if (x.shape() == shape && !(moves && mayMoveRows)) return x;
   if (!checkShape(shape)) return {};
   if (*elementCount(shape) != x.count())
-    return error() << "cannot reshape " << text(x.shape()) << " to " << text(shape), Tensor();
+    return mismatch("cannot reshape " + text(x.shape()) + " to " + text(shape)), Tensor();
   auto to = type(shape, x.elementType());
   Tensor from = x;
   // A chain of reshapes is its last one.
@@ -276,7 +288,7 @@ Tensor Emitter::concat(ArrayRef<Tensor> operands, int64_t axis) {
     if (!x) return {};
     bool fits = x.rank() == operands[0].rank() && x.elementType() == operands[0].elementType();
     for (int64_t d = 0; fits && d < x.rank(); ++d) fits = d == axis || x.dim(d) == operands[0].dim(d);
-    if (!fits) return error() << "operands must agree in element type and in shape but along the axis", Tensor();
+    if (!fits) return mismatch("operands must agree in element type and in shape but along the axis"), Tensor();
     if (x.dim(axis)) parts.push_back(x);
   }
   if (parts.empty()) return operands[0];
@@ -393,7 +405,7 @@ Tensor Emitter::matmul(const Tensor& x, const Tensor& y, bool transposeX, bool t
   int64_t m = x.dim(x.rank() - (transposeX ? 1 : 2)), k = x.dim(x.rank() - (transposeX ? 2 : 1));
   int64_t l = y.dim(y.rank() - (transposeY ? 1 : 2)), n = y.dim(y.rank() - (transposeY ? 2 : 1));
   if (k != l)
-    return error() << "inner dimensions of " << text(x.shape()) << " and " << text(y.shape()) << " differ", Tensor();
+    return mismatch("inner dimensions of " + text(x.shape()) + " and " + text(y.shape()) + " differ"), Tensor();
   auto multiply = [&](Value a, bool ta, Value b, bool tb) -> Tensor {
     return Value(train::MatMulOp::create(builder, loc, a, b, ta, tb));
   };

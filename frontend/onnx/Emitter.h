@@ -63,6 +63,9 @@ class Emitter {
   Place place() const { return {loc, node}; }
   void enter(Place place) { enter(place.location, std::move(place.node)); }
   mlir::InFlightDiagnostic error() const { return mlir::emitError(loc) << node << ": "; }
+  // The error that operands do not fit together; `setMismatchHint` says what else such an error is to say.
+  void mismatch(const llvm::Twine& text) const { error() << text << mismatchHint; }
+  void setMismatchHint(llvm::StringRef hint) { mismatchHint = hint; }
   mlir::Location location() const { return loc; }
   mlir::MLIRContext* context() const { return builder.getContext(); }
   mlir::OpBuilder& ops() { return builder; }
@@ -105,6 +108,7 @@ class Emitter {
   Tensor select(Tensor condition, Tensor x, Tensor y);
   Tensor cast(const Tensor& x, mlir::Type type);
   Tensor gelu(const Tensor& x, bool approximate);
+  Tensor stopGradient(const Tensor& x);  // x itself if it cannot have one
   Tensor iota(mlir::Type type, llvm::ArrayRef<int64_t> shape, int64_t axis);
 
   // `moves`: where a rank has one row, even a reshape to the same shape may move it between dimensions of size 1.
@@ -154,6 +158,7 @@ class Emitter {
   mlir::OpBuilder& builder;
   mlir::Location loc;
   std::string node;
+  std::string mismatchHint;
   bool oneRow = false;
   int64_t unfolded = 0;
   mlir::Block scratch;  // of ops that are evaluated; its arguments stand for constants

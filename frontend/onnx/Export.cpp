@@ -100,6 +100,7 @@ class Exporter {
       if (failed(copyExternalConstants(*function.mutable_node()))) return failure();
     for (onnx::TrainingInfoProto& info : *copy.mutable_training_info())
       if (failed(keepTrained(info))) return failure();
+    model.restoreConstants(graph);
     if (!options.keepTraining) {
       turnToEvaluation(*graph.mutable_node(), graph.output());
       for (onnx::FunctionProto& function : *copy.mutable_functions())

@@ -11,6 +11,7 @@
 #include "ir/Train/Outputs.h"
 #include "ir/Train/ParameterNames.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "runtime/base/Decisions.h"
 
 using namespace mlir;
 
@@ -114,6 +115,16 @@ LogicalResult Importer::prepare() {
   if (failed(parameters.analyse(model, used, initializers, options))) return failure();
   if (training) parameters.trainOnly(training->variables());
   warnOfTraps(model, used, parameters);
+  detached = Detached(model, used);
+  // TorchScript's exporter writes no metadata, and now and then a graph whose shapes do not fit.
+  const bool torchScript = model.proto().producer_name() == "pytorch" && llvm::all_of(used, [](const auto* node) {
+                             return Model::metadata(node->metadata_props(), kFxNode).empty();
+                           });
+  if (torchScript)
+    emit.setMismatchHint(
+        ". With these sizes the export is invalid, also for ONNX Runtime: TorchScript's exporter has fixed a size, or "
+        "lost a conversion. Export with dynamo=True");
+  statedDropout = statedDropoutMode(model, used);
   return success();
 }
 
@@ -282,6 +293,23 @@ LogicalResult Importer::applyGradients() {
   return success();
 }
 
+// Decides on one line with all that is trained and may be a buffer, and with what freezes it. The tools print it.
+void Importer::nameDoubts() {
+  constexpr size_t kNamed = 12;
+  std::vector<std::string> doubtful, others;
+  for (auto parameter : module->getOps<train::ParameterOp>())
+    if (parameter.getTrainable()) {
+      std::string name = train::nameOf(parameter.getSymName()).str();
+      (parameters.isDoubtful(name) ? doubtful : others).push_back(std::move(name));
+    }
+  if (doubtful.empty()) return;
+  const std::string text = listNames(doubtful, kNamed) + (doubtful.size() == 1 ? " is" : " are") +
+                           " trained: the file does not say whether these are parameters, and no product, convolution, "
+                           "look-up or normalization takes them. If they are buffers, compile with --freeze '" +
+                           freezePattern(doubtful, others) + "'";
+  decide(llvm::Twine(kDoubtDecision) + text);
+}
+
 LogicalResult Importer::finish(const Tensor& loss) {
   emit.enter(model.location(), "output '" + lossName + "'");
   emitStatistics(*this, step);
@@ -337,6 +365,8 @@ LogicalResult Importer::finish(const Tensor& loss) {
     trainable += parameter.getTrainable();
     decide(parameter.getSymName() + (parameter.getTrainable() ? ": trainable" : ": frozen") + because);
   }
+  nameDoubts();
+  warnOfIdleDropouts(*this);
   if (trainable == 0)
     return emit.error()
            << "nothing is trainable: the loss depends on no parameter that may change. The model's weights "

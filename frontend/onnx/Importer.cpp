@@ -122,7 +122,7 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
       return emit.error() << "input " << i << " is missing";
   for (const GraphValue& operand : view.operands)
     if (operand.sequence && !op->facts.sequences) return emit.error() << "takes tensors, not a sequence";
-  warnOfDetach(view);
+  stopGradients(view);
   if (failed(op->handler(view))) return failure();
   int64_t known = 0;
   for (const std::string& output : node.output())
@@ -131,14 +131,19 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
   return unroll(known / kElementsPerNode);
 }
 
-// torch.Tensor.detach is an Identity, or nothing at all: only names in expressions tell of it.
-void Importer::warnOfDetach(const Node& node) {
-  auto computed = [](const GraphValue& v) { return v.tensor.value() && v.tensor.isFloat(); };
-  if (!node.torchExpression().contains("%detach") || !llvm::all_of(node.operands, computed)) return;
-  if (warned.insert("detach").second)
+// Cuts the operands that PyTorch detaches: no gradient passes through them.
+void Importer::stopGradients(Node& node) {
+  if (evaluates()) return;
+  bool computed = false;
+  for (auto [i, operand] : llvm::enumerate(node.operands)) {
+    computed |= operand.tensor.value() && operand.tensor.isFloat();
+    if (Detached::isDetach(node.proto) || detached.stops(&node.proto, int(i)))
+      operand.tensor = emit.stopGradient(operand.tensor);
+  }
+  if (detached.isUnclear(&node.proto) && computed)
     emitWarning(emit.location())
-        << "the model detaches values from the gradient (Tensor.detach), but a graph cannot say "
-           "so: here gradients pass, and training differs if they are not zero";
+        << "the model detaches a value that this node reads from the gradient (Tensor.detach), but the exporter's "
+           "optimizer has removed which one: here gradients pass through all. Export with optimize=False";
 }
 
 GraphValue* Importer::lookup(StringRef name, Scope& scope, const onnx::NodeProto* user, int operand) {

@@ -1,6 +1,7 @@
 // Shared by the files of the importer: the graph being imported, one node of it, and the table of operators.
 #pragma once
 
+#include "frontend/onnx/Detached.h"
 #include "frontend/onnx/Emitter.h"
 #include "frontend/onnx/Import.h"
 #include "frontend/onnx/Losses.h"
@@ -112,9 +113,6 @@ struct Operator {
 const Operator* findOperator(llvm::StringRef domain, llvm::StringRef name, int64_t opset, const Operator*& other);
 // Why ONNX's operator of that name is not supported; "" if nothing is known of it.
 llvm::StringRef whyUnsupported(llvm::StringRef domain, llvm::StringRef name);
-inline bool isDefaultDomain(llvm::StringRef domain) {
-  return domain.empty() || domain == "ai.onnx";
-}
 
 // One table per theme.
 llvm::ArrayRef<Operator> constantOperators();
@@ -162,6 +160,11 @@ struct RunningStatistic {
   bool unbiased;
 };
 
+// True if any Dropout says that it is in training mode, false if all that have a mode say otherwise; nothing if none
+// does.
+std::optional<bool> statedDropoutMode(const Model& model, llvm::ArrayRef<const onnx::NodeProto*> nodes);
+void warnOfIdleDropouts(const Importer& importer);
+
 // The updates of all running statistics, at the end of the step.
 void emitStatistics(Importer& importer, mlir::func::FuncOp step);
 
@@ -196,7 +199,10 @@ class Importer {
   Emitter emit;
   int64_t dropouts = 0;  // numbers the random nodes
   std::vector<RunningStatistic> statistics;
-  bool warnedDropout = false, warnedBatchNorm = false, warnedLocal = false;
+  // The mode of a Dropout that has no training_mode is that of the others; nothing if there are none.
+  std::optional<bool> statedDropout;
+  std::vector<std::string> idleDropouts;  // nodes that drop nothing, and perhaps should
+  bool warnedBatchNorm = false, warnedLocal = false;
   llvm::StringSet<> warned;      // which traps were reported
   Surveyor* surveyor = nullptr;  // goes on after errors; null: the first error ends the import
   bool evaluates() const { return options.form != Form::kTraining; }
@@ -228,13 +234,15 @@ class Importer {
   mlir::LogicalResult callFunction(const onnx::NodeProto& node, const onnx::FunctionProto& function, Scope& scope);
   Tensor importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand);
   Tensor parameter(ParameterRole role, const onnx::TensorProto& tensor);
-  void warnOfDetach(const Node& node);
+  void stopGradients(Node& node);
+  void nameDoubts();
   mlir::ElementsAttr firstRows(const onnx::TensorProto& tensor, const ParameterRole& role);
   mlir::Location locationOf(const onnx::NodeProto& node, int64_t ordinal) const;
 
   mlir::OwningOpRef<mlir::ModuleOp> module;
   mlir::func::FuncOp step;
   Parameters parameters;
+  Detached detached;
   std::unique_ptr<TrainingForm> training;  // null: the forward graph alone counts
   Scope root;
   std::vector<const onnx::NodeProto*> nodes;  // the graph's, then the training algorithm's

@@ -80,6 +80,12 @@ std::string describe(const onnx::ValueInfoProto& value) {
   return text + "]";
 }
 
+std::string listNames(ArrayRef<std::string> names, size_t most) {
+  std::string text;
+  for (const std::string& name : names.take_front(most)) text += (text.empty() ? "'" : ", '") + name + "'";
+  return names.size() > most ? text + " and " + std::to_string(names.size() - most) + " more" : text;
+}
+
 Location Model::location() const {
   return FileLineColLoc::get(context, filePath, 0, 0);
 }
@@ -104,6 +110,7 @@ std::unique_ptr<Model> Model::load(MLIRContext& context, StringRef path) {
   auto artifacts = TrainingArtifacts::adopt(model->location(), path, model->model);
   if (failed(artifacts)) return nullptr;
   model->trainingArtifacts = std::move(*artifacts);
+  if (failed(model->hoistWeights())) return nullptr;
   model->indexValues();
   return model;
 }

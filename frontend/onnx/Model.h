@@ -23,6 +23,10 @@ namespace sheaf::frontend {
 // A tensor of more elements than this is refused: no product or byte count below can then overflow.
 inline constexpr int64_t kMaxElements = int64_t(1) << 42;
 
+inline bool isDefaultDomain(llvm::StringRef domain) {
+  return domain.empty() || domain == "ai.onnx";
+}
+
 // The product of dimensions, or nothing if one is negative or the product exceeds kMaxElements.
 std::optional<int64_t> elementCount(llvm::ArrayRef<int64_t> shape);
 
@@ -32,6 +36,8 @@ llvm::StringRef dataTypeName(int32_t dataType);
 bool isFloatType(int32_t dataType);
 // Its name, type and shape, as a message shows them.
 std::string describe(const onnx::ValueInfoProto& value);
+// "'a', 'b' and 3 more": so many names, quoted.
+std::string listNames(llvm::ArrayRef<std::string> names, size_t most = 4);
 
 // Of a node: the expression of torch.export that it was made from.
 constexpr llvm::StringRef kFxNode = "pkg.torch.onnx.fx_node";
@@ -45,6 +51,10 @@ class Model {
 
   const onnx::ModelProto& proto() const { return model; }
   const onnx::GraphProto& graph() const { return model.graph(); }
+  // Names of the initializers that lie in Constant nodes of the file, in the place of weights.
+  std::vector<std::string> constantWeights() const;
+  // Makes Constant nodes of them again, in a copy of the graph.
+  void restoreConstants(onnx::GraphProto& graph) const;
   // What ONNX Runtime's training tools have added to the graph; null for other models.
   const TrainingArtifacts* artifacts() const { return trainingArtifacts.get(); }
   llvm::StringRef path() const { return filePath; }
@@ -85,6 +95,7 @@ class Model {
   mlir::LogicalResult parse();
   mlir::LogicalResult check();
   void indexValues();
+  mlir::LogicalResult hoistWeights();
   mlir::LogicalResult checkTensor(const onnx::TensorProto& tensor) const;
 
   mlir::MLIRContext* context;
@@ -95,6 +106,12 @@ class Model {
   std::vector<RawSpan> spans;  // by index of graph.initializer: cut out before parsing, so never copied
   llvm::DenseMap<const onnx::TensorProto*, unsigned> spanOf;  // graph initializers only
   llvm::StringMap<const onnx::ValueInfoProto*> valueInfo;
+  struct Hoisted {
+    int index;  // position of the node in the file's graph
+    onnx::NodeProto node;
+    std::string tensorName;
+  };
+  std::vector<Hoisted> hoisted;
   mutable std::map<std::string, MappedFile> externalFiles;  // by their names in the model, each mapped at its first use
 };
 

@@ -9,23 +9,36 @@ namespace {
 
 using Predicate = train::ComparePredicate;
 
-// The third argument of aten.embedding, if the node was exported from it: the row that PyTorch does not train.
-std::optional<int64_t> paddingRow(const Node& n) {
-  StringRef arguments = n.torchExpression().split("aten.embedding.default](args = (").second.split(')').first;
-  int64_t row = -1;
-  if (arguments.split(", ").second.split(", ").second.split(", ").first.getAsInteger(10, row) || row < 0)
-    return std::nullopt;
-  return row;
+// An argument of aten.embedding(table, indices, padding_idx, scale_grad_by_freq, sparse), if the node was exported
+// from it; empty if it is left out.
+StringRef embeddingArgument(const Node& n, size_t at) {
+  SmallVector<StringRef> arguments;
+  n.torchExpression().split("aten.embedding.default](args = (").second.split(')').first.split(arguments, ", ");
+  return at < arguments.size() ? arguments[at] : StringRef();
+}
+
+// Rows of a table, by PyTorch's rules of its gradient: the row padding_idx has none.
+Tensor embedding(Node& n, const Tensor& table, const Tensor& indices) {
+  Emitter& e = n.emit;
+  Tensor rows = e.gather(table, indices, 0);
+  if (n.importer.evaluates()) return rows;
+  if (embeddingArgument(n, 3) == "True" && n.importer.warned.insert("frequency").second)
+    emitWarning(e.location()) << "scale_grad_by_freq of the embedding is not in the graph: here the gradients of its "
+                                 "rows are not divided by how often they occur";
+  int64_t padding = -1;
+  if (embeddingArgument(n, 2).getAsInteger(10, padding) || padding < 0) return rows;
+  Tensor wide = e.cast(indices, e.ops().getI64Type());
+  if (wide && wide.constant() && !llvm::is_contained(wide.constant()->integers(), padding)) return rows;
+  Shape shape(indices.shape());
+  shape.push_back(1);
+  Tensor hit = e.compare(Predicate::eq, wide, e.splatLike(wide, double(padding)));
+  return e.select(e.expand(e.reshape(hit, shape), rows.shape()), e.stopGradient(rows), rows);
 }
 
 LogicalResult gather(Node& n) {
   Tensor data = n.input(0), indices = n.input(1);
   int64_t axis = n.integer("axis", 0);
   if (!n.emit.checkAxis(axis, data.rank())) return failure();
-  if (auto row = paddingRow(n); row && n.importer.warned.insert("padding").second)
-    emitWarning(n.emit.location()) << "PyTorch does not train row " << *row << " of '" << n.proto.input(0)
-                                   << "' (padding_idx), but a graph cannot say so: here it is trained. That makes a "
-                                      "difference where the loss depends on padding; mask it, or ignore its labels";
   // Everything in its order, as in torch.as_strided of a contiguous tensor. Of a parameter it stays a look-up: that is
   // how an embedding is recognised.
   if (!n.importer.parameterOf(data) && indices.constant() && !indices.isFloat() && indices.count() == data.dim(axis) &&
@@ -36,6 +49,7 @@ LogicalResult gather(Node& n) {
     return n.set(0, n.emit.reshape(data, shape));
   }
   if (axis == 0 && n.importer.parameterOf(data)) stateIds(indices, data.dim(0));
+  if (axis == 0 && data.rank() == 2 && data.isFloat()) return n.set(0, embedding(n, data, indices));
   return n.set(0, n.emit.gather(data, indices, axis));
 }
 

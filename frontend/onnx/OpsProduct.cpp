@@ -136,8 +136,9 @@ Tensor convolve(Emitter& e, const Tensor& x, const Tensor& filter, const Window&
 LogicalResult checkGroups(Node& n, const Tensor& x, const Tensor& filter, int64_t groups) {
   if (groups >= 1 && filter.dim(0) % groups == 0 && x.dim(1) % groups == 0 && filter.dim(1) == x.dim(1) / groups)
     return success();
-  return n.error() << x.dim(1) << " channels do not fit a filter of " << filter.dim(0) << " by " << filter.dim(1)
-                   << " in " << groups << " groups";
+  n.emit.mismatch(std::to_string(x.dim(1)) + " channels do not fit a filter of " + std::to_string(filter.dim(0)) +
+                  " by " + std::to_string(filter.dim(1)) + " in " + std::to_string(groups) + " groups");
+  return failure();
 }
 
 LogicalResult conv(Node& n) {

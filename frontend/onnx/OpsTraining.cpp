@@ -163,6 +163,14 @@ Tensor allKept(Emitter& e, const Tensor& x) {
   return e.binary<train::OrOp>(e.compare(Predicate::eq, x, x), e.compare(Predicate::ne, x, x));
 }
 
+// Returns whether a Dropout without training_mode drops. So PyTorch exports that of scaled_dot_product_attention, which
+// drops whenever it is given a probability: it follows the model's other Dropouts. By the specification of ONNX, and in
+// other models, nothing is dropped.
+bool dropsUnstated(Node& n) {
+  if (n.importer.statedDropout) return *n.importer.statedDropout;
+  return n.opset >= 12 && n.importer.model.proto().producer_name() == "pytorch";
+}
+
 LogicalResult dropout(Node& n) {
   Emitter& e = n.emit;
   Tensor x = n.input(0);
@@ -173,20 +181,13 @@ LogicalResult dropout(Node& n) {
       if (n.input(i) && (!n.input(i).constant() || n.input(i).count() != 1))
         return n.error() << "ratio and training_mode must be known when the graph is compiled: make them constants";
     if (n.input(1)) ratio = n.input(1).constant()->splatValue();
-    training = n.input(2) && n.input(2).constant()->splatValue();
+    training = n.input(2) ? n.input(2).constant()->splatValue() != 0 : n.input(1) && dropsUnstated(n);
   }
   if (!(ratio >= 0 && ratio < 1))
     return n.error() << "a ratio of " << ratio << " is out of range; it takes 0 to below 1";
   if (ratio == 0 || !training || n.importer.evaluates()) {
-    // By the specification nothing is dropped without training_mode, which is seldom what a training graph means.
-    if (ratio != 0 && !n.importer.evaluates() && !n.importer.warnedDropout) {
-      emitWarning(e.location())
-          << "dropout was exported in inference form (no training_mode): it drops nothing. Export the model in "
-             "training "
-             "mode, with opset 12 or later, to train with dropout: model.train() before torch.onnx.export, and with "
-             "dynamo=False also training=torch.onnx.TrainingMode.TRAINING";
-      n.importer.warnedDropout = true;
-    }
+    if (ratio != 0 && !n.importer.evaluates())
+      n.importer.idleDropouts.push_back(n.proto.name().empty() ? n.proto.output(0) : n.proto.name());
     if (n.uses(1) && failed(setMask(n, allKept(e, x)))) return failure();
     return n.set(0, x);
   }
@@ -228,6 +229,38 @@ constexpr Operator kOperators[] = {
 
 ArrayRef<Operator> modeOperators() {
   return kOperators;
+}
+
+std::optional<bool> statedDropoutMode(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
+  llvm::StringMap<const onnx::TensorProto*> known;
+  for (const onnx::TensorProto& tensor : model.graph().initializer()) known[tensor.name()] = &tensor;
+  std::optional<bool> training;
+  auto look = [&](const onnx::NodeProto& node) {
+    if (node.op_type() == "Constant" && node.output_size())
+      for (const onnx::AttributeProto& attribute : node.attribute())
+        if (attribute.has_t()) known[node.output(0)] = &attribute.t();
+    if (node.op_type() != "Dropout" || node.input_size() < 3) return;
+    const onnx::TensorProto* mode = known.lookup(node.input(2));
+    if (!mode) return;
+    const StringRef raw = model.rawBytes(*mode);
+    const bool on = raw.empty() ? mode->int32_data_size() && mode->int32_data(0) : raw[0] != 0;
+    training = training.value_or(false) || on;
+  };
+  for (const onnx::NodeProto* node : nodes) look(*node);
+  for (const onnx::FunctionProto& function : model.proto().functions())
+    for (const onnx::NodeProto& node : function.node()) look(node);
+  return training;
+}
+
+// Nothing is dropped without training_mode, which is seldom what a training graph means.
+void warnOfIdleDropouts(const Importer& importer) {
+  const std::vector<std::string>& nodes = importer.idleDropouts;
+  if (nodes.empty()) return;
+  emitWarning(importer.model.location())
+      << "dropout was exported in inference form (no training_mode): " << nodes.size()
+      << (nodes.size() == 1 ? " node drops nothing (" : " nodes drop nothing (") << listNames(nodes)
+      << "). Export the model in training mode, with opset 12 or later, to train with dropout: model.train() before "
+         "torch.onnx.export, and with dynamo=False also training=torch.onnx.TrainingMode.TRAINING";
 }
 
 // A parameter whose batch norm is used more than once is moved by every use in turn. With momentums m, ..., that is one

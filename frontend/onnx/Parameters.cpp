@@ -1,5 +1,6 @@
 #include "frontend/onnx/Parameters.h"
 
+#include "frontend/onnx/OperandRoles.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
 
@@ -87,15 +88,40 @@ void makeStatistics(ParameterRole& role) {
 }
 
 // Whether a name is that of a module's member, "m.logit_scale", and not an exporter's, "onnx::Mul_7" or "/m/Constant".
-bool namesMember(StringRef name) {
-  return name.contains('.') && name.find_first_of(":/") == StringRef::npos;
+// A member of the outermost module has no dot: "logit_scale". Only of PyTorch's exporters is it known that they call
+// nothing else by a plain name; their constants are "12", "onnx::Mul_12", or begin as below.
+bool namesMember(StringRef name, bool byPyTorch) {
+  if (name.find_first_of(":/") != StringRef::npos) return false;
+  if (name.contains('.')) return true;
+  constexpr StringRef kConstants[] = {
+      "val_",   "_val_",  "const",     "_const",   "_tensor_constant", "_param_constant",
+      "lifted", "scalar", "_inlined_", "ortshared"};
+  return byPyTorch && !name.empty() && !llvm::isDigit(name[0]) &&
+         llvm::none_of(kConstants, [&](StringRef prefix) { return name.starts_with_insensitive(prefix); });
+}
+
+// True for the names that modules of torch.nn give trained tensors: "weight", "in_proj_bias", "weight_ih_l0_reverse".
+// The last part of the name counts as a whole: "final_logits_bias" is a buffer. Paddle's names are "w_0" and "b_0".
+bool namesWeight(StringRef name) {
+  static const llvm::Regex names(
+      "^((in|q|k|v|out)_proj_)?(weight|bias)$|_weight$|^(weight|bias)_[ih]h(_l[0-9]+)?(_reverse)?$|"
+      "^weight_(hr_l[0-9]+(_reverse)?|g|v|orig)$|^bias_[kv]$|^original[01]?$|^[wb]_[0-9]+$");
+  // Losses have weights for their terms, which are not trained.
+  static const llvm::Regex ofLoss("(^|[._])(pos|class|cls|label|sample|loss)_weight$|(loss|criterion)[^.]*\\.",
+                                  llvm::Regex::IgnoreCase);
+  return names.match(memberName(name)) && !ofLoss.match(name);
 }
 
 // Whether models give this name to what they compute once and do not train.
 bool namesBuffer(StringRef name) {
-  StringRef leaf = name.rsplit('.').second;
+  StringRef leaf = memberName(name);
   return leaf.ends_with("_ids") || leaf.ends_with("_index") || leaf.contains("mask") || leaf.contains("inv_freq") ||
          leaf.starts_with("running_") || leaf.starts_with("lifted_tensor");
+}
+
+// True for "val_7", the name of a constant or of one of several nodes of an operator.
+bool isExportersConstant(StringRef value) {
+  return value.consume_front("val_") && !value.empty() && value.find_first_not_of("0123456789") == StringRef::npos;
 }
 
 // Whether a folded value, by its name, has its source's elements in their order: "unsqueeze_3". "val_7" says nothing.
@@ -121,12 +147,16 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
     for (int i = 0; i < node->input_size(); ++i)
       if (initializers.contains(node->input(i))) uses[node->input(i)].push_back({node, i});
 
+  const bool byPyTorch = model.proto().producer_name() == "pytorch";
   bool signature = false;
   for (const onnx::ValueInfoProto& value : model.graph().value_info()) {
     signature |= !Model::metadata(value.metadata_props(), kSignatureKind).empty();
     optimizedExport |= !Model::metadata(value.metadata_props(), kFoldedFrom).empty();
   }
 
+  auto isFolded = [&](const onnx::TensorProto& tensor) {
+    return signature && !model.valueMetadata(tensor.name(), kFoldedFrom).empty();
+  };
   // Named initializers first: a folded constant may be a view of one.
   SmallVector<const onnx::TensorProto*> anonymous;
   for (const onnx::TensorProto& tensor : model.graph().initializer()) {
@@ -137,7 +167,8 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
     StringRef kind = model.valueMetadata(tensor.name(), kSignatureKind);
     if (!isFloat(tensor))
       role.reason = "integers";
-    else if (tensor.dims_size() == 0 && kind != "PARAMETER" && (signature || !namesMember(tensor.name())))
+    else if (tensor.dims_size() == 0 && kind != "PARAMETER" && !isFolded(tensor) &&
+             (signature || !namesMember(tensor.name(), byPyTorch)))
       role.reason = "scalar";
     else if (kind == "PARAMETER" || !signature)
       role.parameter = role.trainable = true;
@@ -155,6 +186,7 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
     if (isFoldedNorm(tensor) || tensor.name().starts_with("onnx::Conv_")) norms.push_back(tensor.name());
   }
   findStatistics();
+  findSettings(model, nodes, signature);
   for (const onnx::TensorProto* tensor : anonymous) isFoldedParameter(model, *tensor, roles[tensor->name()]);
   nameTied();
   if (optimizedExport)
@@ -197,6 +229,27 @@ void Parameters::findStatistics() {
       makeStatistics(roles[entry.first()]);
 }
 
+// Makes constants of what operators take as settings, also if the metadata call it a parameter. Then finds parameters
+// that are used in the place of no weight and are not named like one, where the file does not say what they are.
+void Parameters::findSettings(const Model& model, ArrayRef<const onnx::NodeProto*> nodes, bool signature) {
+  const ValueUses valueUses(model, nodes);
+  for (const onnx::TensorProto& tensor : model.graph().initializer()) {
+    ParameterRole& role = roles[tensor.name()];
+    if (!role.parameter || role.reason == kStatistics) continue;
+    const int64_t dimensions = llvm::count_if(tensor.dims(), [](int64_t size) { return size != 1; });
+    const ValueUses::Summary used = valueUses.summary(tensor.name(), dimensions);
+    const onnx::NodeProto* taker = used.setting ? used.setting : signature ? nullptr : used.bound;
+    if (taker && !used.weight && !used.value) {
+      owner.erase(role.name);
+      role.parameter = role.trainable = false;
+      role.reason = "a setting of " + taker->op_type();
+      continue;
+    }
+    if (!signature && !model.artifacts() && role.trainable && !used.weight && !namesWeight(role.name))
+      role.doubtful = true;
+  }
+}
+
 // A constant folded from exactly one parameter is that parameter, perhaps transposed or with a leading dimension of 1,
 // or rows of it. Whatever else was computed of parameters is lost to training.
 bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role) {
@@ -206,8 +259,13 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
   const bool view = namesView(tensor.name(), false) &&
                     llvm::all_of(sources, [](StringRef s) { return s.contains('.') || namesView(s, true); });
   bool certain = true;
+  // A member of the outermost module has no dot, nor have values of the graph: these come with the constants that they
+  // are computed from.
+  SmallVector<StringRef> plain;
+  for (StringRef source : sources)
+    if (!isExportersConstant(source)) plain.push_back(source);
   for (StringRef source : sources) {
-    if (!source.contains('.')) continue;  // a value of the graph
+    if (!source.contains('.') && !(plain.size() == 1 && source == plain.front())) continue;
     bool evident = llvm::any_of(users, [&](const Use& use) { return mentions(*use.node, 'p', source); });
     bool buffer = llvm::any_of(users, [&](const Use& use) { return mentions(*use.node, 'b', source); });
     if (!evident && (buffer || namesBuffer(source))) continue;
@@ -380,6 +438,7 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
     }
     if (!train.empty()) {
       bool chosen = matches(train, role.name, 0);
+      role.doubtful &= !chosen;
       if (!chosen && role.trainable) role.reason = "not named by --train";
       role.trainable = chosen;
       role.parameter |= chosen;
@@ -389,7 +448,10 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
       role.reason = "named by --freeze";
     }
   };
-  for (auto& entry : roles) apply(entry.second);
+  for (auto& entry : roles) {
+    apply(entry.second);
+    if (entry.second.doubtful) doubts.insert(entry.second.name);
+  }
   for (auto& entry : unmerged) apply(entry.second);
   for (auto [i, hit] : llvm::enumerate(used))
     if (!hit)
@@ -407,12 +469,39 @@ const ParameterRole& Parameters::role(const onnx::TensorProto& tensor, const onn
 }
 
 void Parameters::trainOnly(ArrayRef<std::string> names) {
+  doubts.clear();
   for (auto& entry : roles) {
     bool chosen = llvm::is_contained(names, entry.first());
     if (!chosen && entry.second.trainable) entry.second.reason = "not among the Gradient operator's xs";
     entry.second.trainable = chosen;
     entry.second.parameter |= chosen;
   }
+}
+
+std::string freezePattern(ArrayRef<std::string> names, ArrayRef<std::string> others) {
+  // Members that many modules have are named once, unless another module trains one of the same name.
+  std::vector<std::string> members, whole;
+  auto isMember = [](const std::string& name, StringRef member) {
+    return name == member || StringRef(name).ends_with(("." + member).str());
+  };
+  for (const std::string& name : names) {
+    const StringRef member = StringRef(name).substr(StringRef(name).rfind('.') + 1);
+    const int64_t count = llvm::count_if(names, [&](const std::string& n) { return isMember(n, member); });
+    const bool apart = count > 1 && llvm::none_of(others, [&](const std::string& n) { return isMember(n, member); });
+    std::vector<std::string>& list = apart ? members : whole;
+    if (std::string pattern = llvm::Regex::escape(apart ? member : name); !llvm::is_contained(list, pattern))
+      list.push_back(std::move(pattern));
+  }
+  std::string pattern;
+  auto add = [&](const char* begin, const std::vector<std::string>& list) {
+    if (list.empty()) return;
+    const bool single = list.size() == 1;
+    pattern += (pattern.empty() ? "" : "|") + std::string(begin) + (single ? "" : "(") + llvm::join(list, "|") +
+               (single ? "$" : ")$");
+  };
+  add("(^|\\.)", members);
+  add("^", whole);
+  return pattern;
 }
 
 }  // namespace sheaf::frontend

@@ -9,6 +9,7 @@
 #include "frontend/onnx/Model.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
 
 namespace sheaf::frontend {
 
@@ -18,6 +19,7 @@ struct ParameterRole {
   bool trainable = false;  // if a gradient reaches it
   std::string name;        // the parameter's
   std::string reason;      // for the list of decisions
+  bool doubtful = false;   // trained, but the file does not say that it is a parameter: see `isDoubtful`
   // The parameter's own shape; the graph reads it reshaped to the initializer's.
   llvm::SmallVector<int64_t> shape;
   // Set where the exporter folded a transposition: dimension i is the named tensor's permutation[i].
@@ -45,6 +47,11 @@ class Parameters {
 
   bool isUsed(const onnx::TensorProto& tensor) const { return uses.contains(tensor.name()); }
 
+  // True for a parameter that may be a buffer.
+  bool isDoubtful(llvm::StringRef parameter) const { return doubts.contains(parameter); }
+  // One warning about it is enough.
+  void clearDoubt(llvm::StringRef parameter) { doubts.erase(parameter); }
+
   // Restricts training to these names, as a Gradient operator's `xs` do.
   void trainOnly(llvm::ArrayRef<std::string> names);
 
@@ -55,6 +62,7 @@ class Parameters {
   };
   bool isFoldedNorm(const onnx::TensorProto& tensor) const;
   void findStatistics();
+  void findSettings(const Model& model, llvm::ArrayRef<const onnx::NodeProto*> nodes, bool signature);
   bool isFoldedParameter(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role);
   bool findRows(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role) const;
   void nameTied();
@@ -67,10 +75,14 @@ class Parameters {
   llvm::StringMap<std::string> owner;  // parameter's name to its initializer
   llvm::StringMap<const onnx::TensorProto*> tensors;
   std::vector<std::string> folded, lost, split, norms;  // for the warnings
+  llvm::StringSet<> doubts;                             // names of parameters
   bool optimizedExport = false;
 };
 
 // Warns of what exporters change without a word, with the option that avoids it.
-void warnOfTraps(const Model& model, llvm::ArrayRef<const onnx::NodeProto*> nodes, const Parameters& parameters);
+void warnOfTraps(const Model& model, llvm::ArrayRef<const onnx::NodeProto*> nodes, Parameters& parameters);
+
+// Patterns of --freeze that match these names of parameters and none of the others.
+std::string freezePattern(llvm::ArrayRef<std::string> names, llvm::ArrayRef<std::string> others);
 
 }  // namespace sheaf::frontend

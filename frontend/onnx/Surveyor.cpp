@@ -3,6 +3,7 @@
 #include "frontend/onnx/Softmax.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
+#include "runtime/base/Decisions.h"
 
 using namespace mlir;
 
@@ -169,6 +170,8 @@ std::vector<std::string> Surveyor::outputs(const Importer& importer) {
 void Surveyor::finish(const Importer& importer, ModuleOp module) {
   std::vector<Model::Source> sources;
   survey.exact = bool(module);
+  for (StringRef decision : importer.decisions)
+    if (decision.consume_front(kDoubtDecision)) survey.notes.push_back(decision.str());
   if (module) {
     for (auto parameter : module.getOps<train::ParameterOp>()) {
       auto type = cast<RankedTensorType>(parameter.getType());

@@ -1,10 +1,11 @@
 // What exporters lose or change without a word, named with what avoids it: position tables and masks that would be
-// trained, label smoothing that is gone. (Parameters.cpp names folded and merged parameters, OpsTraining.cpp dropout
-// and batch norm.)
+// trained, label smoothing and dropout that are gone, buffers that change. (Parameters.cpp names folded and merged
+// parameters, OpsTraining.cpp dropout and batch norm.)
 #include <cmath>
 #include <cstring>
 
 #include "frontend/onnx/Parameters.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/Regex.h"
 
@@ -81,21 +82,88 @@ double droppedSmoothing(const onnx::NodeProto& node) {
   return arguments.size() == 6 && !arguments[5].getAsDouble(smoothing) ? smoothing : 0;
 }
 
+// The probability that PyTorch's attention drops with: scaled_dot_product_attention(query, key, value, mask,
+// dropout_p).
+double attentionDropout(StringRef expression) {
+  const StringRef call = expression.split("scaled_dot_product_attention.default](args = (").second;
+  SmallVector<StringRef> arguments;
+  call.take_front(call.find(')')).split(arguments, ", ");
+  double probability = 0;
+  return arguments.size() >= 5 && !arguments[4].getAsDouble(probability) ? probability : 0;
+}
+
+// The exporter's optimizer takes the Dropout of an attention, which has no training_mode, for one of inference.
+void warnOfLostDropout(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
+  llvm::MapVector<StringRef, bool> drops;  // by expression: whether one of its nodes does
+  for (const onnx::NodeProto* node : nodes) {
+    const StringRef expression = Model::metadata(node->metadata_props(), kFxNode);
+    if (attentionDropout(expression) > 0) drops[expression] |= node->op_type() == "Dropout";
+  }
+  std::vector<std::string> lost;
+  for (const auto& [expression, drop] : drops)
+    if (!drop) lost.push_back(expression.split(' ').first.drop_front().str());
+  if (lost.empty()) return;
+  emitWarning(model.location()) << "the exporter's optimizer removed the dropout of " << lost.size()
+                                << (lost.size() == 1 ? " attention (" : " attentions (") << listNames(lost)
+                                << "): nothing is dropped there. Export with optimize=False";
+}
+
+// Values that the module assigns to buffers, by the metadata of torch.export.
+void warnOfMutations(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
+  std::vector<std::string> changed;
+  for (const onnx::NodeProto* node : nodes) {
+    if (node->op_type() == "BatchNormalization") continue;  // its statistics follow
+    for (const std::string& output : node->output()) {
+      const onnx::ValueInfoProto* type = model.valueType(output);
+      if (model.valueMetadata(output, "pkg.torch.export.graph_signature.OutputSpec.kind") == "BUFFER_MUTATION" &&
+          type && isFloatType(type->type().tensor_type().elem_type()))
+        changed.push_back(output);
+    }
+  }
+  if (changed.empty()) return;
+  emitWarning(model.location()) << "the model changes " << changed.size()
+                                << (changed.size() == 1 ? " buffer" : " buffers") << " in its forward pass (values "
+                                << listNames(changed) << "), as a spectral norm or a moving average does. Here buffers "
+                                << "stay as they are, and gradients pass through what would be assigned to them";
+}
+
+// Names weights in Constant nodes, which are trained.
+void warnOfConstants(const Model& model, const Parameters& parameters) {
+  std::vector<std::string> names;
+  int64_t elements = 0;
+  for (const std::string& name : model.constantWeights())
+    for (const onnx::TensorProto& tensor : model.graph().initializer())
+      if (tensor.name() == name && parameters.isUsed(tensor) && parameters.role(tensor, nullptr, -1).trainable) {
+        names.push_back(name);
+        elements += *elementCount(ArrayRef<int64_t>(tensor.dims().data(), size_t(tensor.dims_size())));
+      }
+  if (names.empty()) return;
+  emitWarning(model.location()) << names.size() << (names.size() == 1 ? " Constant node (" : " Constant nodes (")
+                                << listNames(names) << ") with " << elements
+                                << " elements in the place of weights: they are trained. Give --freeze with the names "
+                                << "of those that are constants";
+}
+
 }  // namespace
 
-void warnOfTraps(const Model& model, ArrayRef<const onnx::NodeProto*> nodes, const Parameters& parameters) {
+void warnOfTraps(const Model& model, ArrayRef<const onnx::NodeProto*> nodes, Parameters& parameters) {
   for (const onnx::TensorProto& tensor : model.graph().initializer()) {
     const ParameterRole& role = parameters.role(tensor, nullptr, -1);
     if (!role.trainable || !parameters.isUsed(tensor)) continue;
     const char* what = isSinusoidal(model, tensor) ? "sines and cosines of the position"
                        : isMask(model, tensor)     ? "only zeros and ones, as a mask does,"
                                                    : nullptr;
-    if (what)
+    if (what) {
+      parameters.clearDoubt(role.name);
       emitWarning(model.location()) << "'" << role.name << "' holds " << what << " and would be "
                                     << "trained: exports do not say that it is a buffer, or that it has "
                                     << "requires_grad=False. Give --freeze '^" << llvm::Regex::escape(role.name)
                                     << "$' to keep it";
+    }
   }
+  warnOfConstants(model, parameters);
+  warnOfLostDropout(model, nodes);
+  warnOfMutations(model, nodes);
   for (const onnx::NodeProto* node : nodes)
     if (double smoothing = droppedSmoothing(*node)) {
       std::string text;

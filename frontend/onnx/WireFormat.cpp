@@ -13,8 +13,9 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Numbers of the fields on the way to an initializer's bytes; see onnx-ml.proto.
-constexpr int kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9;
+// Numbers of the fields on the way to the bytes of an initializer or a constant; see onnx-ml.proto.
+constexpr int kModelGraph = 7, kGraphNode = 1, kGraphInitializer = 5, kNodeAttribute = 5, kAttributeTensor = 5;
+constexpr int kTensorRawData = 9;
 // The longest tag with a length or a number after it.
 constexpr size_t kMaxHead = 2 * 10;
 
@@ -111,6 +112,30 @@ bool cutGraph(llvm::StringRef graph, int64_t base, std::string& rest, std::vecto
 }
 
 }  // namespace
+
+bool locateConstants(llvm::StringRef model, std::vector<RawSpan>& spans) {
+  // Calls visit(content, offset in the file) for every field of that number.
+  auto each = [](llvm::StringRef message, int64_t base, int number, auto&& visit) {
+    Fields fields(message);
+    while (fields.next())
+      if (fields.is(number)) visit(fields.content(), base + fields.contentOffset());
+    return fields.ok;
+  };
+  bool ok = true;
+  ok &= each(model, 0, kModelGraph, [&](llvm::StringRef graph, int64_t inGraph) {
+    ok &= each(graph, inGraph, kGraphNode, [&](llvm::StringRef node, int64_t inNode) {
+      RawSpan& span = spans.emplace_back();
+      ok &= each(node, inNode, kNodeAttribute, [&](llvm::StringRef attribute, int64_t inAttribute) {
+        ok &= each(attribute, inAttribute, kAttributeTensor, [&](llvm::StringRef tensor, int64_t inTensor) {
+          ok &= each(tensor, inTensor, kTensorRawData, [&](llvm::StringRef bytes, int64_t at) {
+            span = {at, int64_t(bytes.size())};
+          });
+        });
+      });
+    });
+  });
+  return ok;
+}
 
 bool cutRawData(llvm::StringRef model, std::string& rest, std::vector<RawSpan>& spans) {
   Fields fields(model);

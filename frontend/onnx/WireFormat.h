@@ -17,4 +17,7 @@ struct RawSpan {
 // the bytes are not a well-formed message down to the initializers, or hold two graphs.
 bool cutRawData(llvm::StringRef model, std::string& rest, std::vector<RawSpan>& spans);
 
+// Finds the raw_data of the tensor that is an attribute of graph.node[i]: its place goes to spans[i]. False as above.
+bool locateConstants(llvm::StringRef model, std::vector<RawSpan>& spans);
+
 }  // namespace sheaf::frontend

@@ -4,6 +4,7 @@
 #include "ir/Plan/PlanProto.h"
 #include "passes/plan/Passes.h"
 #include "passes/plan/Sequence.h"
+#include "runtime/base/Decisions.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
 
@@ -139,7 +140,7 @@ struct Generations : plan_ir::impl::GenerationsBase<Generations> {
     Builder builder(program.getContext());
     SmallVector<Attribute> all;
     if (auto decisions = program->getAttrOfType<ArrayAttr>("decisions")) llvm::append_range(all, decisions);
-    all.push_back(builder.getStringAttr(cat(plan::kFilesDecision, text)));
+    all.push_back(builder.getStringAttr(cat(kFilesDecision, text)));
     program->setAttr("decisions", builder.getArrayAttr(all));
   }
 };

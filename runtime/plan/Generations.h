@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "runtime/plan/plan.pb.h"
@@ -32,9 +31,6 @@ Collective voteOf(const Persist& persist);
 // What training changes, or begins with, and is not in files: "the parameters of bucket 'bucket0' (on the device)". If
 // there is nothing, files can hold all that a run goes on from.
 std::vector<std::string> stateOutsideFiles(const Plan& plan);
-
-// How the decision of a plan begins that says whether its files can be resumed.
-inline constexpr std::string_view kFilesDecision = "files: ";
 
 // Why files cannot be resumed, and what to compile; empty: they can.
 std::string whyNotRestartable(const Plan& plan);

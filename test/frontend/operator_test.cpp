@@ -85,34 +85,6 @@ TEST(Operators, DropoutInInferenceFormIsNothingAndWarns) {
   EXPECT_TRUE(t.warnings.empty());
 }
 
-// What PyTorch does in training and a graph cannot say is named, once.
-TEST(Operators, WhatAGraphCannotSayIsNamed) {
-  auto warnings = [](const std::string& op, const std::string& expression) {
-    ModelBuilder m;
-    m.input("ids", {"N"}, onnx::TensorProto::INT64).output("loss", {});
-    m.floats("table", {3, 2}, {1, 2, 3, 4, 5, 6});
-    for (std::string i : {"0", "1"}) {
-      onnx::NodeProto& gather = m.node("Gather", {"table", "ids"}, {"e" + i});
-      onnx::NodeProto& identity = m.node("Identity", {"e" + i}, {"d" + i});
-      setMetadata(*(op == "Gather" ? gather : identity).mutable_metadata_props(), "pkg.torch.onnx.fx_node", expression);
-    }
-    m.node("Mul", {"d0", "d1"}, {"y"});
-    setInteger(m.node("ReduceMean", {"y"}, {"loss"}), "keepdims", 0);
-    std::string all;
-    for (const std::string& warning : import(m, withBatch(2)).warnings) all += warning + "\n";
-    return all;
-  };
-  const std::string embedding = "%e : call_function[target=torch.ops.aten.embedding.default](args = (%p_table, %ids";
-  std::string padding = warnings("Gather", embedding + ", 1), kwargs = {})");
-  EXPECT_THAT(padding, HasSubstr("does not train row 1 of 'table' (padding_idx)"));
-  EXPECT_EQ(std::count(padding.begin(), padding.end(), '\n'), 1);
-  EXPECT_EQ(warnings("Gather", embedding + ", -1), kwargs = {})"), "");
-  EXPECT_EQ(warnings("Gather", embedding + "), kwargs = {})"), "");
-  EXPECT_THAT(warnings("Identity", "%detach_1 : call_function[target=torch.ops.aten.detach.default](args = (%e,))"),
-              HasSubstr("detaches values from the gradient"));
-  EXPECT_EQ(warnings("Identity", "%alias : call_function[target=torch.ops.aten.alias.default](args = (%e,))"), "");
-}
-
 // Indices that count the rows of the data, as in x[arange(n), i], keep rows of the batch apart.
 TEST(Operators, GatherNdInRows) {
   // The data [2, 3, 2] hold their own positions, and the p-th element of the result weighs 1 + p * p.

@@ -14,10 +14,10 @@
 #include "passes/plan/Passes.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/AtomicFile.h"
+#include "runtime/base/Decisions.h"
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Digests.h"
-#include "runtime/plan/Generations.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
@@ -522,7 +522,7 @@ int compile(CompileOptions& options, const options::Given& stated) {
     for (const char* name : {"train.decisions", "decisions"})
       if (auto decisions = holder->getAttrOfType<mlir::ArrayAttr>(name))
         for (auto decision : decisions.getAsRange<mlir::StringAttr>())
-          if (options.verbose || decision.getValue().starts_with(plan::kFilesDecision))
+          if (options.verbose || decision.getValue().starts_with(kFilesDecision))
             out::fprintf(stderr, "sheaf: %s\n", decision.getValue().str().c_str());
   }
   if (options.phase != "emit") {

@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/Evaluation.h"
 #include "passes/train/FollowRows.h"
+#include "runtime/base/Decisions.h"
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/DataType.h"
@@ -232,11 +233,19 @@ static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& con
   return module;
 }
 
+// Warns of tensors that are trained and may be buffers.
+static void warnOfDoubts(mlir::ModuleOp module) {
+  for (auto decision : module->getAttrOfType<mlir::ArrayAttr>("train.decisions").getAsRange<mlir::StringAttr>())
+    if (llvm::StringRef text = decision.getValue(); text.consume_front(kDoubtDecision))
+      mlir::emitWarning(module.getLoc()) << text;
+}
+
 mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const TrainedOptions& options,
                                               bool importOnly) {
   if (options.evaluationOnly) return importEvaluation(context, options, importOnly);
   mlir::OwningOpRef<mlir::ModuleOp> module = importStep(context, options.model, options.import);
   if (!module) return {};
+  warnOfDoubts(*module);
   if (!importOnly && mlir::failed(runImportPhase(module, options.model, options.import))) return {};
   mlir::PassManager passes(&context);
   importOnly ? addImportPasses(passes) : addTrainPasses(passes, options.pipeline);

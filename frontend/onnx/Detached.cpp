@@ -1,0 +1,142 @@
+#include "frontend/onnx/Detached.h"
+
+#include <cctype>
+
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+
+namespace sheaf::frontend {
+namespace {
+
+// The exporter writes the name that an input or initializer has in expressions under this key.
+constexpr StringRef kPlaceholder = "pkg.torch.onnx.original_node_name";
+
+// "detach", "detach_1": what torch.export calls a result of Tensor.detach.
+bool isDetachName(StringRef name) {
+  return name.rtrim("0123456789").rtrim('_') == "detach";
+}
+
+// The function that an expression calls: "aten.add.Tensor".
+StringRef targetOf(StringRef expression) {
+  return expression.split("[target=torch.ops.").second.split(']').first;
+}
+
+// The values that an expression takes, in their order: "%a" of "%r : ... = call_function[...](args = (%a, 1), ...)".
+SmallVector<StringRef> argumentsOf(StringRef expression) {
+  SmallVector<StringRef> names;
+  for (StringRef rest = expression.split("](args = ").second; rest.contains('%');) {
+    rest = rest.split('%').second;
+    const StringRef name =
+        rest.take_while([](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; });
+    if (!name.starts_with("sym_")) names.push_back(name);  // a size is not a tensor
+    rest = rest.drop_front(name.size());
+  }
+  return names;
+}
+
+// Functions whose operands are those of the one node that reads them, in their order.
+bool hasOperandsInOrder(StringRef target) {
+  target.consume_front("aten.");
+  return llvm::is_contained({"add", "sub", "mul", "div", "pow", "max", "min", "maximum", "minimum", "matmul", "mm",
+                             "bmm", "mv", "dot", "cat", "where", "mse_loss"},
+                            target.split('.').first);
+}
+
+// One expression, of which the exporter has made some nodes.
+struct Group {
+  struct Slot {
+    const onnx::NodeProto* node;
+    int operand;
+  };
+  SmallVector<const onnx::NodeProto*> nodes;
+  SmallVector<Slot> slots;  // operands from outside that are not constants
+};
+
+}  // namespace
+
+bool Detached::isDetach(const onnx::NodeProto& node) {
+  return node.op_type() == "Identity" &&
+         targetOf(Model::metadata(node.metadata_props(), kFxNode)).starts_with("aten.detach");
+}
+
+Detached::Detached(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
+  llvm::MapVector<StringRef, Group> groups;
+  llvm::StringMap<const onnx::NodeProto*> producers;
+  for (const onnx::NodeProto* node : nodes) {
+    for (const std::string& output : node->output()) producers[output] = node;
+    const StringRef expression = Model::metadata(node->metadata_props(), kFxNode);
+    if (!isDetach(*node) && expression.contains("%detach")) groups[expression].nodes.push_back(node);
+  }
+  if (groups.empty()) return;
+
+  llvm::StringMap<bool> initializers;  // true if it has a name in expressions; else it is a constant of the exporter
+  for (const onnx::TensorProto& tensor : model.graph().initializer())
+    initializers[tensor.name()] = !model.valueMetadata(tensor.name(), kPlaceholder).empty();
+  // The name of a value in expressions.
+  auto nameOf = [&](StringRef value) {
+    const StringRef placeholder = model.valueMetadata(value, kPlaceholder);
+    return placeholder.empty() ? value : placeholder;
+  };
+  // A value that the graph has under this name is not one that was removed: an Identity, or an input of that name.
+  auto isThere = [&](StringRef name) {
+    const onnx::NodeProto* node = producers.lookup(name);
+    return node ? isDetach(*node) : model.valueType(name) && !initializers.contains(name);
+  };
+
+  for (auto& [expression, group] : groups) {
+    const SmallVector<StringRef> arguments = argumentsOf(expression);
+    llvm::SmallSetVector<StringRef, 4> detached, others;
+    for (StringRef name : arguments) (isDetachName(name) && !isThere(name) ? detached : others).insert(name);
+    if (detached.empty()) continue;
+
+    llvm::StringSet<> own;
+    for (const onnx::NodeProto* node : group.nodes)
+      for (const std::string& output : node->output()) own.insert(output);
+    llvm::SmallSetVector<const onnx::NodeProto*, 4> readers;
+    for (const onnx::NodeProto* node : group.nodes)
+      for (auto [i, input] : llvm::enumerate(node->input())) {
+        auto initializer = initializers.find(input);
+        const onnx::NodeProto* from = producers.lookup(input);
+        const bool constant =
+            initializer != initializers.end() ? !initializer->second : from && from->op_type() == "Constant";
+        if (input.empty() || own.contains(input) || constant) continue;
+        group.slots.push_back({node, int(i)});
+        readers.insert(node);
+      }
+
+    // By position, where the operands whose names are known stand where the expression has them.
+    if (readers.size() == 1 && group.slots.size() == arguments.size() && hasOperandsInOrder(targetOf(expression))) {
+      auto agrees = [&](auto pair) {
+        auto [slot, name] = pair;
+        const StringRef value = slot.node->input(slot.operand);
+        return detached.contains(name) || nameOf(value) == name || !producers.contains(name);
+      };
+      if (llvm::all_of(llvm::zip(group.slots, arguments), agrees)) {
+        for (auto [slot, name] : llvm::zip(group.slots, arguments))
+          if (detached.contains(name)) operands.insert({slot.node, slot.operand});
+        continue;
+      }
+    }
+    // By elimination: the operands that no other argument is.
+    llvm::SmallSetVector<StringRef, 4> unnamed;
+    llvm::StringSet<> found;
+    for (const Group::Slot& slot : group.slots) {
+      const StringRef value = slot.node->input(slot.operand), name = nameOf(value);
+      if (others.contains(name))
+        found.insert(name);
+      else
+        unnamed.insert(value);
+    }
+    const bool certain =
+        others.empty() || (found.size() == others.size() && !unnamed.empty() && unnamed.size() == detached.size());
+    for (const Group::Slot& slot : group.slots) {
+      if (certain && unnamed.contains(slot.node->input(slot.operand))) operands.insert({slot.node, slot.operand});
+      if (!certain) unclear.insert(slot.node);
+    }
+  }
+}
+
+}  // namespace sheaf::frontend
