@@ -303,9 +303,11 @@ void Importer::nameDoubts() {
       (parameters.isDoubtful(name) ? doubtful : others).push_back(std::move(name));
     }
   if (doubtful.empty()) return;
-  const std::string text = listNames(doubtful, kNamed) + (doubtful.size() == 1 ? " is" : " are") +
-                           " trained: the file does not say whether these are parameters, and no product, convolution, "
-                           "look-up or normalization takes them. If they are buffers, compile with --freeze '" +
+  const bool one = doubtful.size() == 1;
+  const std::string text = listNames(doubtful, kNamed) + (one ? " is" : " are") +
+                           " trained: the file does not tell parameters from buffers, and no product, convolution, "
+                           "look-up or normalization takes " +
+                           (one ? "it. If it is a buffer" : "them. If they are buffers") + ", compile with --freeze '" +
                            freezePattern(doubtful, others) + "'";
   decide(llvm::Twine(kDoubtDecision) + text);
 }
