@@ -89,7 +89,16 @@ Detached::Detached(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
   for (auto& [expression, group] : groups) {
     const SmallVector<StringRef> arguments = argumentsOf(expression);
     llvm::SmallSetVector<StringRef, 4> detached, others;
-    for (StringRef name : arguments) (isDetachName(name) && !isThere(name) ? detached : others).insert(name);
+    llvm::StringSet<> known;  // initializers that detached parameters were folded into
+    for (StringRef name : arguments) {
+      if (isDetachName(name) && initializers.contains(name))
+        known.insert(name);
+      else
+        (isDetachName(name) && !isThere(name) ? detached : others).insert(name);
+    }
+    for (const onnx::NodeProto* node : group.nodes)
+      for (auto [i, input] : llvm::enumerate(node->input()))
+        if (known.contains(input)) operands.insert({node, int(i)});
     if (detached.empty()) continue;
 
     llvm::StringSet<> own;
@@ -102,7 +111,7 @@ Detached::Detached(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
         const onnx::NodeProto* from = producers.lookup(input);
         const bool constant =
             initializer != initializers.end() ? !initializer->second : from && from->op_type() == "Constant";
-        if (input.empty() || own.contains(input) || constant) continue;
+        if (input.empty() || own.contains(input) || (constant && !known.contains(input))) continue;
         group.slots.push_back({node, int(i)});
         readers.insert(node);
       }
@@ -127,7 +136,7 @@ Detached::Detached(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
       const StringRef value = slot.node->input(slot.operand), name = nameOf(value);
       if (others.contains(name))
         found.insert(name);
-      else
+      else if (!known.contains(value))
         unnamed.insert(value);
     }
     const bool certain =

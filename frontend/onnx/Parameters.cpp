@@ -128,8 +128,8 @@ bool isExportersConstant(StringRef value) {
 bool namesView(StringRef value, bool unknown) {
   StringRef op = value.rtrim("0123456789").rtrim('_');
   if (op == "val") return unknown;
-  return llvm::is_contained({"unsqueeze", "squeeze", "view", "_unsafe_view", "reshape", "clone", "contiguous", "alias"},
-                            op);
+  return llvm::is_contained(
+      {"unsqueeze", "squeeze", "view", "_unsafe_view", "reshape", "clone", "contiguous", "alias", "detach"}, op);
 }
 
 std::string listed(ArrayRef<std::string> names) {
@@ -256,16 +256,19 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
   SmallVector<StringRef> sources = pythonList(model.valueMetadata(tensor.name(), kFoldedFrom));
   ArrayRef<Use> users = uses[tensor.name()];
   SmallVector<StringRef> names;
-  const bool view = namesView(tensor.name(), false) &&
-                    llvm::all_of(sources, [](StringRef s) { return s.contains('.') || namesView(s, true); });
-  bool certain = true;
   // A member of the outermost module has no dot, nor have values of the graph: these come with the constants that they
   // are computed from.
   SmallVector<StringRef> plain;
   for (StringRef source : sources)
     if (!isExportersConstant(source)) plain.push_back(source);
+  auto isMember = [&](StringRef source) {
+    return source.contains('.') || (plain.size() == 1 && source == plain.front());
+  };
+  const bool view = namesView(tensor.name(), false) &&
+                    llvm::all_of(sources, [&](StringRef s) { return isMember(s) || namesView(s, true); });
+  bool certain = true;
   for (StringRef source : sources) {
-    if (!source.contains('.') && !(plain.size() == 1 && source == plain.front())) continue;
+    if (!isMember(source)) continue;
     bool evident = llvm::any_of(users, [&](const Use& use) { return mentions(*use.node, 'p', source); });
     bool buffer = llvm::any_of(users, [&](const Use& use) { return mentions(*use.node, 'b', source); });
     if (!evident && (buffer || namesBuffer(source))) continue;

@@ -445,6 +445,36 @@ TEST(Trained, UnclearDetachIsNamed) {
   EXPECT_THAT(input.decisions(), HasSubstr("w: trainable"));
 }
 
+// A parameter that is detached alone is folded into a constant of that name. It stays the parameter, so that the value
+// follows what trains it elsewhere.
+TEST(Trained, DetachedParametersFollow) {
+  for (auto [k, elsewhere] : {std::pair("m.k", false), {"m.k", true}, {"k", false}, {"k", true}}) {
+    ModelBuilder m;
+    m.input("x", {"N", 2}).output("loss", {});
+    m.floats(k, {2}, {3, 4});
+    m.floats("detach_1", {2}, {3, 4});
+    m.floats("w", {2}, {1, 2});
+    describe(m, k, kKind, "PARAMETER");
+    describe(m, "w", kKind, "PARAMETER");
+    describe(m, "detach_1", kFoldedFrom, "['" + std::string(k) + "']");
+    express(m.node("Mul", {"x", "detach_1"}, {"y"}), call("y", "mul.Tensor", "%x, %detach_1"));
+    m.node("Mul", {"y", "w"}, {"z"});
+    m.node("Mul", {"z", elsewhere ? k : "w"}, {"t"});
+    finish(m, "t");
+    const std::string path = ::testing::TempDir() + "/detached-parameter.onnx";
+    std::ofstream(path, std::ios::binary) << m.model.SerializeAsString();
+    Imported i = import(path, withBatch(4));
+    ASSERT_TRUE(i.module);
+    EXPECT_EQ(trainedNames(i), elsewhere ? (std::set<std::string>{k, "w"}) : std::set<std::string>{"w"});
+    EXPECT_THAT(i.decisions(), Not(HasSubstr("detach_1: constant")));
+    EXPECT_THAT(joined(i.warnings), Not(HasSubstr("detaches")));
+    if (!elsewhere) continue;
+    // The gradient of w k stop(k) x is w k x.
+    const std::map<std::string, train::Tensor> got = gradients(i, 5);
+    for (int c : {0, 1}) EXPECT_DOUBLE_EQ(got.at(k).f[c], (c + 1) * (c + 3) * 5.0 / 2);
+  }
+}
+
 TEST(Trained, MutatedBuffersAreNamed) {
   for (const char* op : {"Add", "BatchNormalization"}) {
     ModelBuilder m = scaled();
