@@ -6,6 +6,7 @@
 
 #include "frontend/onnx/Parameters.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/Regex.h"
 
@@ -172,6 +173,32 @@ void warnOfTraps(const Model& model, ArrayRef<const onnx::NodeProto*> nodes, Par
                                     << node->output(0) << "', which has no such attribute in ONNX: write the loss with "
                                     << "log_softmax, or export the model without its loss and give --loss";
     }
+}
+
+std::string freezePattern(ArrayRef<std::string> names, ArrayRef<std::string> others) {
+  // Members that many modules have are named once, unless another module trains one of the same name.
+  std::vector<std::string> members, whole;
+  auto isMember = [](const std::string& name, StringRef member) {
+    return name == member || StringRef(name).ends_with(("." + member).str());
+  };
+  for (const std::string& name : names) {
+    const StringRef member = StringRef(name).substr(StringRef(name).rfind('.') + 1);
+    const int64_t count = llvm::count_if(names, [&](const std::string& n) { return isMember(n, member); });
+    const bool apart = count > 1 && llvm::none_of(others, [&](const std::string& n) { return isMember(n, member); });
+    std::vector<std::string>& list = apart ? members : whole;
+    if (std::string pattern = llvm::Regex::escape(apart ? member : name); !llvm::is_contained(list, pattern))
+      list.push_back(std::move(pattern));
+  }
+  std::string pattern;
+  auto add = [&](const char* begin, const std::vector<std::string>& list) {
+    if (list.empty()) return;
+    const bool single = list.size() == 1;
+    pattern += (pattern.empty() ? "" : "|") + std::string(begin) + (single ? "" : "(") + llvm::join(list, "|") +
+               (single ? "$" : ")$");
+  };
+  add("(^|\\.)", members);
+  add("^", whole);
+  return pattern;
 }
 
 }  // namespace sheaf::frontend
