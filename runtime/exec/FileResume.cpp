@@ -21,6 +21,11 @@ struct Wire {
   int64_t goodSteps;
 };
 
+// Follows, with the text of the schedule; absent in files of 0.1.0.
+struct LengthWire {
+  int64_t steps, batch, rows;
+};
+
 // What the ranks of a process have.
 struct Mine {
   int64_t newest = 0;  // the oldest of their newest states
@@ -38,18 +43,36 @@ Committed committedAt(const RunPosition& position, uint64_t run) {
                   position.lossScale.has_value(),
                   scale.scale,
                   scale.goodSteps};
-  return {position.step, run, {reinterpret_cast<const char*>(&wire), sizeof wire}};
+  std::string text(reinterpret_cast<const char*>(&wire), sizeof wire);
+  if (const std::optional<io::TrainingLength>& length = position.length) {
+    const LengthWire more{length->steps, length->batch, length->rows};
+    text.append(reinterpret_cast<const char*>(&more), sizeof more).append(length->schedule);
+  }
+  return {position.step, run, std::move(text)};
 }
 
 Expected<RunPosition> positionOf(const Committed& state) {
   Wire wire;
-  if (state.position.size() != sizeof wire)
+  LengthWire more;
+  const size_t size = state.position.size();
+  if (size != sizeof wire && size < sizeof wire + sizeof more)
     return Status::error(cat("the position of step ", state.step, " is that of another version of sheaf-run"));
   std::memcpy(&wire, state.position.data(), sizeof wire);
-  RunPosition position{
-      .step = state.step, .updates = wire.updates, .samples = wire.samples, .shuffleSeed = {}, .lossScale = {}};
+  RunPosition position{.step = state.step,
+                       .updates = wire.updates,
+                       .samples = wire.samples,
+                       .shuffleSeed = {},
+                       .lossScale = {},
+                       .length = {}};
   if (wire.shuffles) position.shuffleSeed = wire.shuffleSeed;
   if (wire.scales) position.lossScale = {.scale = wire.scale, .goodSteps = wire.goodSteps};
+  if (size == sizeof wire) return position;
+  std::memcpy(&more, state.position.data() + sizeof wire, sizeof more);
+  position.length = {.steps = more.steps,
+                     .schedule = state.position.substr(sizeof wire + sizeof more),
+                     .batch = more.batch,
+                     .rows = more.rows};
+  SHEAF_RETURN_IF_ERROR(io::checkLength(*position.length, state.step));
   return position;
 }
 

@@ -44,12 +44,8 @@ bool utf8() {
 
 }  // namespace
 
-Progress::Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps, bool shown)
-    : shown_(shown),
-      terminal_(isatty(STDERR_FILENO)),
-      lastStep_(firstStep + steps - 1),
-      throughput_(plan),
-      losses_(kSparkline) {}
+Progress::Progress(const plan::Plan& plan, int64_t steps, bool shown)
+    : shown_(shown), terminal_(isatty(STDERR_FILENO)), lastStep_(steps - 1), throughput_(plan), losses_(kSparkline) {}
 
 void Progress::show(const StepResult& result, bool last) {
   if (!shown_) return;

@@ -15,9 +15,9 @@ namespace sheaf::exec {
 
 class Progress {
  public:
-  // `steps`: of this run. `shown` is true on one process of a job only. Steps are counted from 1, so that the number is
-  // that of the steps done.
-  Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps, bool shown);
+  // `steps`: of the whole training. `shown` is true on one process of a job only. Steps are counted from 1, so that the
+  // number is that of the steps done.
+  Progress(const plan::Plan& plan, int64_t steps, bool shown);
   void step(const StepResult& result);
   // Prints a message on its own line.
   void note(const std::string& text);

@@ -113,6 +113,7 @@ class Run {
     // Without a step the checksum is the one that was there before, if there was one.
     if (status.ok() && in_.fileState && in_.position.step > firstStep_ && !options_.evaluate)
       status = onEachRank(&RankContext::writeChecksum);
+    if (!options_.evaluate && (status.ok() ? !trained_ : !bad_)) noteHowToResume(status.ok());
     // After everything is saved: what an evaluation cannot do must not cost what was trained.
     if (status.ok() && trained_ && options_.evaluateEvery > 0) status = evaluate();
     if (status.ok()) status = logEnd();
@@ -237,9 +238,10 @@ class Run {
                          {"rows", rowsOfData()},
                          {"schedule", plan::scheduleText(in_.training.schedule())},
                          {"step", in_.position.step},
-                         {"steps", in_.steps}});
+                         {"steps", in_.steps},
+                         {"state", stateFolder().empty() ? json::Value() : json::Value(stateFolder())}});
     if (!notes.members().empty()) log_.event("device", std::move(notes));
-    progress_.emplace(*in_.plan, in_.position.step, in_.steps, job_.first() && !options_.quiet);
+    progress_.emplace(*in_.plan, in_.steps, job_.first() && !options_.quiet);
     if (job_.lacksSecret()) warn(Job::kNoSecret);
     for (const std::string& warning : in_.warnings) warn(warning);
     for (const std::string& note : in_.notes) progress_->note(note);
@@ -354,10 +356,11 @@ class Run {
                      .interrupted = &control_.interrupted,
                      .fileRun = in_.fileState ? std::optional(in_.fileState->run) : std::nullopt,
                      .shuffleSeed = in_.position.shuffleSeed,
+                     .length = in_.position.length,
                      .firstRank = job_.firstRank(),
                      .processes = job_.group()});
     firstStep_ = in_.position.step;
-    const int64_t end = in_.position.step + in_.steps;
+    const int64_t end = in_.steps;
     while (trainer.step() < end && !trainer.interrupted()) {
       int64_t steps = end - trainer.step();
       if (options_.saveEvery > 0) steps = std::min(steps, options_.saveEvery - trainer.step() % options_.saveEvery);
@@ -383,12 +386,27 @@ class Run {
     trained_ = trainer.step() == end;
     if (!trained_) {
       log_.event("interrupted", {{"step", in_.position.step}});
-      progress_->note(cat("interrupted: ", in_.position.step, " steps are done",
+      progress_->note(cat("interrupted: ", in_.position.step, " of ", end, " steps are done",
                           !options_.saveState.empty() ? "; saving the state"
-                          : in_.fileState             ? cat("; go on with --resume ", options_.offloadFolders.front())
-                                                      : ", nothing is saved as a state"));
+                          : in_.fileState             ? ""
+                                                      : "; no state is saved: --save-state DIR saves one"));
     }
     return {};
+  }
+
+  // The folder that --resume goes on from after this run; empty if it leaves no state.
+  const std::string& stateFolder() const {
+    return in_.fileState ? options_.offloadFolders.front() : options_.saveState;
+  }
+
+  // Prints the command that goes on from the newest state that this run has left, if there is one.
+  void noteHowToResume(bool inOrder) {
+    if (!control_.commandToResume || !(in_.fileState || saved_)) return;
+    const std::string rows = !in_.data->isPiped() ? ""
+                             : inOrder ? cat(", with a pipe that begins after ", in_.position.samples, " rows")
+                                       : ", with a pipe that begins after the state's rows";
+    progress_->note(cat("to go on", job_.processes() > 1 ? ", by the same launcher" : "", rows, ": ",
+                        control_.commandToResume(stateFolder())));
   }
 
   // Of a run whose steps that had begun are completed.
@@ -457,6 +475,7 @@ class Run {
   void noteSaves() {
     while (std::optional<CompleteSave> save = saver_->takeComplete()) {
       in_.lastSaved = save->folder;
+      saved_ = true;
       log_.event("saved_state", {{"state", in_.lastSaved},
                                  {"step", save->step},
                                  {"stalled_seconds", save->stalled},
@@ -476,8 +495,9 @@ class Run {
                                                           : saveWeights(state, options_.save);
           !status.ok())
         return Status::error(cat("--save: ", status.message()));
-    if (gradients_ && job_.group()) SHEAF_RETURN_IF_ERROR(gradients_->gather(*job_.group()));
-    if (gradients_ && job_.first()) SHEAF_RETURN_IF_ERROR(gradients_->save(options_.gradients));
+    const bool captured = gradients_ && in_.position.step > firstStep_;
+    if (captured && job_.group()) SHEAF_RETURN_IF_ERROR(gradients_->gather(*job_.group()));
+    if (captured && job_.first()) SHEAF_RETURN_IF_ERROR(gradients_->save(options_.gradients));
     if (trace_) SHEAF_RETURN_IF_ERROR(trace_->write());
     return {};
   }
@@ -548,6 +568,7 @@ class Run {
   Job& job_;
   RunInputs in_;
   bool trained_ = false;  // all steps
+  bool saved_ = false;    // a state in the folder of --save-state
   std::optional<io::KeptStates> kept_;
   RunLog log_;
   std::atomic<bool> errorLogged_ = false;

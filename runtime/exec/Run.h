@@ -23,7 +23,7 @@ struct RunOptions {
   std::string weights, weightsFolder;  // replacing, and relocating, what the plan names
   bool weightsPartial = false;         // `weights` may lack parameters
   std::vector<io::DataArgument> data;
-  int64_t steps = 0;   // of this run; 0: as many as `epochs` makes
+  int64_t steps = 0;   // of the whole training, those before a state that the run resumes included; 0: see `epochs`
   int64_t epochs = 0;  // passes over the data, counted from the start of the training; 0: `steps` says how long it runs
   std::optional<int64_t> shuffleSeed;
   std::optional<double> learningRate;
@@ -71,6 +71,8 @@ struct RunControl {
   // Called at most once, from any thread, when another process is lost or fails: to report `why` at once, because a
   // launcher may kill this process before it can end (that of MPICH does within some 20 ms).
   std::function<void(const std::string& why)> lost;
+  // Returns the program's command with --resume FOLDER. Null if there is no such command.
+  std::function<std::string(const std::string& folder)> commandToResume;
   // What a run's files of --offload-dir lie on; null: the system's own.
   FileLayer* files = nullptr;
   // Called at most once, from any thread, if a run that has failed cannot end because the device does not let go: to

@@ -125,16 +125,16 @@ class Reader {
                                    "; optimizer state is left out there"));
       in_.initialValues = !fit->initial.empty();
       const io::Manifest& manifest = checkpoint->manifest();
-      in_.position = {manifest.step, manifest.updates, static_cast<uint64_t>(manifest.samples), manifest.shuffleSeed,
-                      manifest.lossScale};
+      in_.position = {manifest.step,        manifest.updates,   static_cast<uint64_t>(manifest.samples),
+                      manifest.shuffleSeed, manifest.lossScale, manifest.length};
       if (manifest.seed != in_.training.seed())
         in_.warnings.push_back(cat("the state was saved by a run with seed ", manifest.seed, ", the plan has ",
                                    in_.training.seed(), ": random numbers go on differently"));
       in_.lastSaved = checkpoint->folder();
       in_.checkpoint = std::move(*checkpoint);
     }
-    if (options_.shuffleSeed) in_.position.shuffleSeed = options_.shuffleSeed;
     if (!options_.evaluate) {
+      settleOrder();
       Expected<io::DataSource> data =
           io::DataSource::open(*in_.plan, options_.data, in_.position.shuffleSeed, io::DataReader::kTraining,
                                {.firstSample = in_.position.samples,
@@ -216,36 +216,108 @@ class Reader {
     return {};
   }
 
-  // How many steps the run has, and with that the length of a schedule that states none.
+  bool resumes() const { return !options_.resume.empty(); }
+
+  // The order of rows is that of the state, unless --shuffle gives another.
+  void settleOrder() {
+    if (!options_.shuffleSeed || options_.shuffleSeed == in_.position.shuffleSeed) return;
+    if (resumes())
+      in_.warnings.push_back(
+          cat("--shuffle ", *options_.shuffleSeed, ": the run that saved the state had ",
+              in_.position.shuffleSeed ? cat("--shuffle ", *in_.position.shuffleSeed) : "no --shuffle",
+              "; from here on rows come in another order"));
+    in_.position.shuffleSeed = options_.shuffleSeed;
+  }
+
+  // Settles the step at which the run ends, and the length of a schedule that states none.
   Status settleLength() {
+    SHEAF_RETURN_IF_ERROR(settleSteps());
+    const std::optional<io::TrainingLength> before = std::move(in_.position.length);
+    if (before) noteOtherData(*before);
+    SHEAF_RETURN_IF_ERROR(settleSchedule(before));
+    in_.position.length = {.steps = in_.steps,
+                           .schedule = plan::scheduleText(in_.training.schedule()),
+                           .batch = in_.plan->batch(),
+                           .rows = in_.data->isPiped() ? 0 : static_cast<int64_t>(in_.data->rows())};
+    return {};
+  }
+
+  Status settleSteps() {
+    const int64_t done = in_.position.step;
     in_.steps = options_.steps;
-    if (options_.epochs > 0 && in_.data->isPiped())
-      return Status::error("--epochs: a pipe does not say how many rows it has; give --steps");
-    if (options_.epochs > 0) {
-      const uint64_t batch = static_cast<uint64_t>(in_.plan->batch()), epochs = static_cast<uint64_t>(options_.epochs);
-      uint64_t samples = 0;
-      if (__builtin_mul_overflow(epochs, in_.data->rows(), &samples) || samples > uint64_t{INT64_MAX})
-        return Status::error(cat("--epochs ", epochs, " of ", in_.data->rows(), " rows are too many samples"));
-      const uint64_t left = samples - std::min(samples, in_.position.samples);
-      // A launcher may start the same command once more after the training is complete.
-      if (left < batch && in_.position.step > 0 && in_.position.samples <= samples)
-        in_.warnings.push_back(cat("nothing is left to train: of --epochs ", epochs, " of ", in_.data->rows(), " rows ",
-                                   in_.position.samples, " samples have been read"));
-      else if (left < batch)
-        return Status::error(cat("--epochs ", epochs, " of ", in_.data->rows(), " rows are ", samples,
-                                 " samples, of which ", in_.position.samples,
-                                 " have been read: what is left is less than a batch of ", batch));
-      in_.steps = static_cast<int64_t>(left / batch);
+    if (options_.epochs > 0) return settleEpochs();
+    // A launcher may start the same command once more after the training is complete. Nothing but another command is
+    // beyond its end.
+    if (done > in_.steps)
+      return Status::error(cat("--steps ", in_.steps, " is the length of the whole training, and the state is of step ",
+                               done, " already: --steps ", done + in_.steps, " trains ", in_.steps, " more"));
+    if (resumes() && done == in_.steps)
+      in_.warnings.push_back(cat("nothing is left to train: the state is of step ", done, ", and --steps ", in_.steps,
+                                 " is the length of the whole training"));
+    return {};
+  }
+
+  Status settleEpochs() {
+    if (in_.data->isPiped()) return Status::error("--epochs: a pipe does not say how many rows it has; give --steps");
+    const uint64_t batch = static_cast<uint64_t>(in_.plan->batch()), epochs = static_cast<uint64_t>(options_.epochs);
+    uint64_t samples = 0;
+    if (__builtin_mul_overflow(epochs, in_.data->rows(), &samples) || samples > uint64_t{INT64_MAX})
+      return Status::error(cat("--epochs ", epochs, " of ", in_.data->rows(), " rows are too many samples"));
+    const uint64_t left = samples - std::min(samples, in_.position.samples);
+    if (left < batch && in_.position.step > 0 && in_.position.samples <= samples)
+      in_.warnings.push_back(cat("nothing is left to train: of --epochs ", epochs, " of ", in_.data->rows(), " rows ",
+                                 in_.position.samples, " samples have been read"));
+    else if (left < batch)
+      return Status::error(cat("--epochs ", epochs, " of ", in_.data->rows(), " rows are ", samples,
+                               " samples, of which ", in_.position.samples,
+                               " have been read: what is left is less than a batch of ", batch));
+    in_.steps = in_.position.step + static_cast<int64_t>(left / batch);
+    return {};
+  }
+
+  // Warns if a step, or a pass over the data, is not what it was before the state.
+  void noteOtherData(const io::TrainingLength& before) {
+    if (before.batch != in_.plan->batch())
+      in_.warnings.push_back(cat("the run that saved the state had a batch of ", before.batch, ", the plan has ",
+                                 in_.plan->batch(), ": from here on a step reads other rows"));
+    if (before.rows > 0 && !in_.data->isPiped() && before.rows != static_cast<int64_t>(in_.data->rows()))
+      in_.warnings.push_back(cat("the run that saved the state read ", before.rows, " rows of data, and there are ",
+                                 in_.data->rows(), " now: from here on a pass reads other rows"));
+  }
+
+  // The schedule is that of the plan or the option, its length that of the state's, if there is one and it is not
+  // stated. So a run that is longer or shorter than the state's does not change the rates of the steps that both have.
+  Status settleSchedule(const std::optional<io::TrainingLength>& before) {
+    plan::Schedule& schedule = *in_.training.mutable_schedule();
+    const bool lacks = plan::lacksLength(schedule);
+    int64_t length = in_.steps;
+    if (before) {
+      Expected<plan::Schedule> saved = plan::parseSchedule(before->schedule);
+      if (!saved.ok())
+        return Status::error(cat("--resume: the state in ", in_.lastSaved, ": ", saved.status().message()));
+      if (saved->steps() > 0) length = saved->steps();
+    } else if (resumes() && options_.steps > 0) {
+      in_.warnings.push_back(cat("the state is of an older version and does not say how long its training is: --steps ",
+                                 in_.steps, " is taken for the length of all of it",
+                                 lacks ? ", and for that of the learning-rate schedule" : ""));
     }
-    if (!plan::lacksLength(in_.training.schedule())) return {};
-    // What the runs before this one were meant to be is not known, nor what follows it.
-    if (in_.position.step > 0 && options_.epochs == 0)
-      return Status::error(cat("the learning-rate schedule '", plan::scheduleText(in_.training.schedule()),
-                               "' states no length, and a run that goes on from step ", in_.position.step,
-                               " does not give it one; state it with --lr-schedule ...steps=STEPS, or use --epochs"));
-    Expected<plan::Schedule> schedule = plan::withLength(in_.training.schedule(), in_.position.step + in_.steps);
-    if (!schedule.ok()) return schedule.status();
-    *in_.training.mutable_schedule() = std::move(*schedule);
+    if (lacks) {
+      Expected<plan::Schedule> whole = plan::withLength(schedule, length);
+      if (!whole.ok()) return whole.status();
+      schedule = std::move(*whole);
+    }
+    if (!before) return {};
+    const std::string text = plan::scheduleText(schedule);
+    if (text != before->schedule)
+      in_.warnings.push_back(
+          cat("the learning-rate schedule is '", text, "'; the run that saved the state had '", before->schedule, "'"));
+    else if (in_.steps != before->steps && schedule.steps() > 0)
+      in_.warnings.push_back(cat("the training of the state is ", before->steps, " steps long, this run ends at step ",
+                                 in_.steps, ": the learning-rate schedule stays '", text, "'",
+                                 in_.steps > schedule.steps()
+                                     ? cat(", whose rate no longer changes after step ", schedule.steps())
+                                     : std::string(),
+                                 "; --lr-schedule replaces it"));
     return {};
   }
 

@@ -27,7 +27,7 @@ struct RunInputs {
   plan::Training::ReduceOrder reduceOrder = plan::Training::TREE;
   std::string target;                        // the device: cpu or cuda
   RunPosition position;                      // at which it starts
-  int64_t steps = 0;                         // of this run
+  int64_t steps = 0;                         // of the whole training: the step at which the run ends
   std::optional<FileState> fileState;        // of files that outlive the run, if it resumes them
   std::optional<io::Checkpoint> checkpoint;  // that it resumes
   bool initialValues = false;                // of parameters that the checkpoint lacks

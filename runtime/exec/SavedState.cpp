@@ -128,6 +128,7 @@ io::Manifest manifestOf(const plan::Plan& plan, const RunPosition& position) {
                         .seed = plan.training().seed(),
                         .shuffleSeed = position.shuffleSeed,
                         .lossScale = position.lossScale,
+                        .length = position.length,
                         .ranks = plan.ranks(),
                         .zeroStage = plan.zero_stage(),
                         .model = plan.model(),

@@ -14,12 +14,13 @@
 
 namespace sheaf::exec {
 
-// The position of a run: steps, samples and seeds.
+// The position of a run: steps, samples and seeds, and the length of its training.
 struct RunPosition {
   int64_t step = 0, updates = 0;
   uint64_t samples = 0;
   std::optional<int64_t> shuffleSeed;
   std::optional<io::LossScaleState> lossScale;  // of a run that scales its loss
+  std::optional<io::TrainingLength> length;     // absent in states of 0.1.0
 };
 
 // Writes FOLDER/step-N with one file per rank, which holds its part of every bucket, and updates FOLDER/latest. Every

@@ -83,7 +83,8 @@ Expected<std::optional<Committed>> Trainer::stateAfter(StepLedger& ledger, int64
                        .updates = outcome->updates,
                        .samples = samplesAt(step + 1),
                        .shuffleSeed = options_.shuffleSeed,
-                       .lossScale = {}};
+                       .lossScale = {},
+                       .length = options_.length};
   if (!lossScale.empty()) setLossScale(position, lossScale);
   return std::optional(committedAt(position, *options_.fileRun));
 }

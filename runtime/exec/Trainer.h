@@ -15,6 +15,7 @@
 #include "runtime/exec/Gradients.h"
 #include "runtime/exec/StepLedger.h"
 #include "runtime/exec/Trace.h"
+#include "runtime/io/Checkpoint.h"
 #include "runtime/io/DataSource.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -28,10 +29,11 @@ struct TrainerOptions {
   GradientCapture* gradients = nullptr;  // captures the first step's gradients; may be null
   Trace* trace = nullptr;                // records every instruction's times; may be null
   const std::atomic<bool>* interrupted = nullptr;
-  std::optional<uint64_t> fileRun;          // see Committed; set: files outlive the run
-  std::optional<int64_t> shuffleSeed;       // for those who go on from them
-  int64_t firstRank = 0;                    // of this process
-  comm::ProcessGroup* processes = nullptr;  // if there are others
+  std::optional<uint64_t> fileRun;           // see Committed; set: files outlive the run
+  std::optional<int64_t> shuffleSeed;        // for those who go on from them
+  std::optional<io::TrainingLength> length;  // also for those
+  int64_t firstRank = 0;                     // of this process
+  comm::ProcessGroup* processes = nullptr;   // if there are others
 };
 
 class Trainer {

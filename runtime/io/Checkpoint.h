@@ -2,7 +2,7 @@
 //
 //   DIR/latest               the name of the newest state's folder
 //   DIR/step-00000100/
-//     manifest.json          {"checksum", "state": step, samples, updates, seeds, ranks, parameters, files}
+//     manifest.json          {"checksum", "state": step, samples, updates, length, seeds, ranks, parameters, files}
 //     rank-00000.safetensors pieces of parameters and optimizer states, named KIND/BEGIN/PARAMETER: KIND is `parameter`
 //                            or the state's name, BEGIN the piece's first element in the plan's layout of the parameter
 //
@@ -42,6 +42,17 @@ struct LossScaleState {
   bool operator==(const LossScaleState&) const = default;
 };
 
+// The length of the training that a state is of, and what its steps count.
+struct TrainingLength {
+  int64_t steps = 0;     // number of steps of the whole training
+  std::string schedule;  // of the learning rate, with its own length
+  int64_t batch = 1;     // rows per step
+  int64_t rows = 0;      // number of rows of the data; 0: they come through a pipe
+  bool operator==(const TrainingLength&) const = default;
+};
+// Returns an error unless a state after `step` steps can be of such a training.
+Status checkLength(const TrainingLength& length, int64_t step);
+
 struct Manifest {
   int64_t step = 0;     // steps done: the number of the next one
   int64_t samples = 0;  // read so far
@@ -49,7 +60,8 @@ struct Manifest {
   int64_t seed = 0;
   std::optional<int64_t> shuffleSeed;
   std::optional<LossScaleState> lossScale;
-  int64_t ranks = 1, zeroStage = 0;  // of the run that saved it
+  std::optional<TrainingLength> length;  // absent in states of 0.1.0
+  int64_t ranks = 1, zeroStage = 0;      // of the run that saved it
   std::string model, optimizer;
   std::vector<SavedParameter> parameters;
   struct File {

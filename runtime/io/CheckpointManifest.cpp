@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "runtime/base/Text.h"
@@ -7,6 +8,7 @@ namespace sheaf::io {
 namespace {
 
 constexpr int64_t kFormat = 1;
+constexpr int64_t kMaxSteps = int64_t{1} << 48;  // that --steps takes
 
 json::Value integers(const std::vector<int64_t>& values) {
   return json::Array(values.begin(), values.end());
@@ -105,6 +107,14 @@ bool parseFile(const json::Value& value, Manifest::File& file) {
 
 }  // namespace
 
+Status checkLength(const TrainingLength& length, int64_t step) {
+  if (length.steps < std::max<int64_t>(step, 1) || length.steps > kMaxSteps)
+    return Status::error(cat("it is the state after ", step, " steps of a training of ", length.steps));
+  if (length.batch < 1 || length.rows < 0)
+    return Status::error(cat("its training has batches of ", length.batch, " rows, of ", length.rows));
+  return {};
+}
+
 std::string manifestText(const Manifest& manifest) {
   json::Array parameters, files;
   for (const SavedParameter& parameter : manifest.parameters)
@@ -131,6 +141,11 @@ std::string manifestText(const Manifest& manifest) {
   if (manifest.lossScale)
     members.set("loss_scale",
                 json::Object{{"scale", manifest.lossScale->scale}, {"good_steps", manifest.lossScale->goodSteps}});
+  if (manifest.length)
+    members.set("length", json::Object{{"steps", manifest.length->steps},
+                                       {"schedule", manifest.length->schedule},
+                                       {"batch", manifest.length->batch},
+                                       {"rows", manifest.length->rows}});
   json::Value state = std::move(members);
   std::string checksum = hexText(checksumOf(state));
   return json::write(json::Object{{"checksum", checksum}, {"state", std::move(state)}}, 1) + "\n";
@@ -161,6 +176,15 @@ Expected<Manifest> parseManifest(std::string_view text) {
     const json::Value* value = fields.find("scale");
     manifest.lossScale = {.scale = 0, .goodSteps = fields.integer("good_steps")};
     ok = fields.ok() && value && value->number(manifest.lossScale->scale) && manifest.lossScale->scale > 0;
+  }
+  if (const json::Value* length = reader.find("length")) {
+    Reader fields(*length);
+    manifest.length = {.steps = fields.integer("steps"),
+                       .schedule = fields.string("schedule"),
+                       .batch = fields.integer("batch"),
+                       .rows = fields.integer("rows")};
+    ok &= fields.ok();
+    if (Status status = checkLength(*manifest.length, manifest.step); fields.ok() && !status.ok()) return status;
   }
   manifest.ranks = reader.integer("ranks", 1);
   manifest.zeroStage = reader.integer("zero");

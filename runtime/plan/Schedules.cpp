@@ -387,7 +387,9 @@ std::string scheduleHelp() {
          " During a warm-up of W steps, step s has (s + 1) / W, or goes from `start` at step 0 to 1 at step W; with "
          "rise=log it goes from `start` (0) by log(s + 1) / log(W). All of it begins after `delay` steps at the first "
          "rate, or at the fraction `idle`; the way to the end is counted `ahead` steps early. "
-         "steps may be left out: then it is the run's length.";
+         "steps may be left out: then it is the length of the training, by --steps or --epochs, or in the state that a "
+         "run "
+         "resumes.";
 }
 
 }  // namespace sheaf::plan

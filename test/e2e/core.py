@@ -18,6 +18,7 @@ CORE = (
     r"divisions/mlp-adamw/(f32|bf16)", r"nodes/cnn-adamw/bf16", r"same/divisions/mlp-adamw/8", r"same/differs/(seed|precision)", r"same/options",
     # State, on ranks, in files, on GPUs.
     r"state/(mlp-momentum/ranks-4-zero-3-to-ranks-2-zero-1|frozen/f32|damaged)", r"saves/(kept|staged/bf16)", r"epochs/resumed", r"pipes/weights/2-3-2",
+    r"resume/(interrupted/(cosine|processes)|again)",
     r"offload/with/micro-batches", r"update-on/(with/clipped|text)", r"durable/resumed/plain", r"cuda/(mlp|errors)", r"gpu-offload/evaluation",
     r"gpu-durable/saved", r"processes/(4-by-torchrun|killed-2|one-fails)", r"transports/mpirun\.openmpi/mpi/2-processes-apart",
     r"network/bytes/2x4/zero-3", r"launchers/mpirun\.mpich/2", r"unrelated/(first-process-fails|names-are-shown)", r"gpu-processes/one-gpu-for-two",

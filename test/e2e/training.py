@@ -62,7 +62,8 @@ class Trained:
 
 
 def train(session, config, ranks, zero, steps=None, compile_options=(), run_options=(), gradients=False, repeat=0, batch=8):
-    """A run from the model's own weights. Runs with the same arguments are made once; `repeat` distinguishes repetitions."""
+    """A run to step `steps`, from the model's own weights or from a state. Runs with the same arguments are made once; `repeat`
+    distinguishes repetitions."""
     steps = steps or session.steps
 
     def run():
@@ -73,7 +74,8 @@ def train(session, config, ranks, zero, steps=None, compile_options=(), run_opti
         session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", steps, "--log", where / "run.jsonl",
                         "--save", trained.weights, *options, *run_options)
         trained.steps = read_log(where / "run.jsonl")[0]
-        expect(len(trained.steps) == steps, f"the log has {len(trained.steps)} steps of {steps}")
+        first = trained.steps[0]["step"] if trained.steps and "--resume" in run_options else 0
+        expect([s["step"] for s in trained.steps] == list(range(first, steps)), f"the log has {len(trained.steps)} steps of {steps}")
         return trained
 
     key = ("train", config.name, ranks, zero, steps, tuple(compile_options), tuple(map(str, run_options)), gradients, repeat, batch)

@@ -43,9 +43,9 @@ def make(tools, folder, version):
         shutil.copyfile(path, folder / path.name)
         data += ["--data", f"{path.stem}={path.name}", "--eval-data", f"{path.stem}={path.name}"]
     tool("sheaf", "compile", "model.onnx", "-o", "model.plan", *COMPILE, *LAYOUT)
-    run = ("sheaf-run", "model.plan", *data, *RUN, "--steps", str(STEPS), "--log", "log")
-    tool(*run, "--save-state", "state", "--save", "weights.safetensors")
-    tool(*run, "--resume", "state")  # goes on with the log, too
+    run = ("sheaf-run", "model.plan", *data, *RUN, "--log", "log")
+    tool(*run, "--steps", str(STEPS), "--save-state", "state", "--save", "weights.safetensors")
+    tool(*run, "--steps", str(2 * STEPS), "--resume", "state")  # goes on with the log, too
     entries = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     (folder / "log").unlink()
     (folder / "run.json").write_text(json.dumps({

@@ -1,4 +1,6 @@
 """Rows from files, arrays and generators give the same bytes; and every error is an exception with the tool's text."""
+import contextlib
+import io
 import os
 import pathlib
 import signal
@@ -133,15 +135,24 @@ def interrupted_in_another_cell(run):
     run.wait()
 
 
-for interrupted in (interrupted_in_the_loop, interrupted_in_another_cell):
-    endless_run = sheaf.train(plan, files, 10**9)
+for interrupted, options, how in (
+        (interrupted_in_the_loop, {}, "no state is saved; save_state='DIR' saves one"),
+        (interrupted_in_another_cell, {"save_state": folder / "cut"}, f"the same call with resume='{folder / 'cut'}' goes on")):
+    endless_run = sheaf.train(plan, files, 10**9, **options)
+    printed = io.StringIO()
     try:
-        interrupted(endless_run)
+        with contextlib.redirect_stderr(printed):
+            interrupted(endless_run)
     except KeyboardInterrupt:
         assert endless_run._process.wait(timeout=60) == 0, "the run goes on, or has not ended in order"
     else:
         raise AssertionError("no KeyboardInterrupt")
+    assert printed.getvalue() == f"sheaf: interrupted: {how}\n", printed.getvalue()
     assert "interrupted" in [r.get("event") for r in endless_run.wait().records]
+# The same call goes on to its end: the length is that of the whole training.
+half = sheaf.train(plan, files, 6, save_state=folder / "half").wait()
+rest = sheaf.train(plan, files, 10, resume=folder / "half").wait()
+assert (len(rest.losses), rest.losses) == (4, sheaf.train(plan, files, 10).wait().losses[6:]), rest.losses
 
 
 # Warnings of the tools are Python's, of the line that called.
@@ -163,5 +174,5 @@ warned(plan.verify, "model.onnx: a trap")
 warned(lambda: sheaf.compile(models / "mlp.onnx", batch=8, output=plan.path), "model.onnx: a trap")
 del os.environ["SHEAF_TOOLS"]
 saved = sheaf.train(plan, files, 2, save_state=folder / "state").wait()
-warned(lambda: sheaf.train(plan, files, 1, resume=folder / "state", weights=saved.weights).wait(), "--weights has no effect")
+warned(lambda: sheaf.train(plan, files, 3, resume=folder / "state", weights=saved.weights).wait(), "--weights has no effect")
 print("as expected")

@@ -175,7 +175,9 @@ class FilesCrashTest : public ::testing::Test {
   // Goes on after a crash of a run that had begun after step `begun`, and has the same weights in the end.
   void expectResumes(const std::string& what, int64_t begun, const std::string& weights) {
     const Logged before = logged();
-    Status status = run(options(1, true));
+    // One step, if the state is not newer than what was reported, and then the rest.
+    Status status = run(options(std::min(steps_, std::max(begun, before.reported) + 1), true));
+    if (status.message().find("is of step") != std::string::npos) status = run(options(steps_, true));
     if (!status.ok() && begun < 0 && before.reported == 0) {
       // It had not come to its first step: there may be no state yet, and it begins again.
       EXPECT_THAT(status.message(), HasSubstr("--resume")) << what;
@@ -187,14 +189,9 @@ class FilesCrashTest : public ::testing::Test {
     ASSERT_TRUE(status.ok()) << what << ": " << status.message();
     const Logged after = logged();
     EXPECT_GE(after.begun, std::max(before.reported - 2, begun)) << what;
-    const int64_t left = steps_ - after.begun - 1;
-    if (left > 0) {
-      status = run(options(left, true));
-      ASSERT_TRUE(status.ok()) << what << ": " << status.message();
-    }
-    if (left >= 0) {
-      EXPECT_EQ(readFile(folder_ / "saved"), weights) << what;
-    }
+    status = run(options(steps_, true));
+    ASSERT_TRUE(status.ok()) << what << ": " << status.message();
+    EXPECT_EQ(readFile(folder_ / "saved"), weights) << what;
   }
 
   void crashAtEveryCall() {
@@ -229,7 +226,7 @@ class FilesCrashTest : public ::testing::Test {
         std::string changed = good;
         changed[plan.plan.buffers(static_cast<int>(buffer)).offset() + 100] ^= 1;
         writeFile(path, changed);
-        exec::RunOptions reading = options(0, true);
+        exec::RunOptions reading = options(2, true);
         const Status status = run(reading);
         if (current) {
           EXPECT_THAT(status.message(),
@@ -239,15 +236,15 @@ class FilesCrashTest : public ::testing::Test {
         }
       }
     writeFile(path, good);
-    ASSERT_TRUE(run(options(2, true)).ok());
+    ASSERT_TRUE(run(options(4, true)).ok());
     EXPECT_EQ(logged().begun, 2);
     EXPECT_EQ(readFile(folder_ / "saved"), weights);
     // And so after an odd number.
-    ASSERT_TRUE(run(options(1, true)).ok());
+    ASSERT_TRUE(run(options(5, true)).ok());
     std::string changed = readFile(path);
     changed[plan.plan.buffers(static_cast<int>(plan.next.back())).offset() + 100] ^= 1;
     writeFile(path, changed);
-    EXPECT_THAT(run(options(1, true)).message(), HasSubstr("after step 5 in " + path));
+    EXPECT_THAT(run(options(6, true)).message(), HasSubstr("after step 5 in " + path));
   }
 
   // Neither a pipe that ends nor a row that cannot be read costs the step before, which is complete and was reported.
@@ -295,7 +292,7 @@ class FilesCrashTest : public ::testing::Test {
       }
       EXPECT_EQ(logged().reported, 2);
       numbers(0);
-      const Status rest = run(both(steps_ - 2, true));
+      const Status rest = run(both(steps_, true));
       ASSERT_TRUE(rest.ok()) << rest.message();
       EXPECT_EQ(logged().begun, 2) << (piped ? "pipe" : "file");
       EXPECT_EQ(readFile(folder_ / "saved"), weights);
@@ -312,7 +309,7 @@ class FilesCrashTest : public ::testing::Test {
     // Its first step has a loss, and leaves weights that have none.
     EXPECT_THAT(run(spoiled).message(),
                 AllOf(HasSubstr("step 3: the loss"), HasSubstr("not finite"), HasSubstr(files_)));
-    EXPECT_THAT(run(options(1, true)).message(), HasSubstr("not finite"));
+    EXPECT_THAT(run(options(4, true)).message(), HasSubstr("not finite"));
     EXPECT_EQ(logged().begun, 3);
   }
 
@@ -333,11 +330,11 @@ class FilesCrashTest : public ::testing::Test {
       ASSERT_TRUE(run(options(2, false)).ok());
       VolatileFiles files("rank-", -1);
       c.arm(files);
-      const Status status = run(options(2, true), &files);
+      const Status status = run(options(4, true), &files);
       EXPECT_FALSE(status.ok()) << c.what;
       for (const std::string& text : c.texts) EXPECT_THAT(status.message(), HasSubstr(text)) << c.what;
       EXPECT_THAT(status.message(), HasSubstr("rank-")) << c.what;
-      ASSERT_TRUE(run(options(2, true)).ok()) << c.what;
+      ASSERT_TRUE(run(options(4, true)).ok()) << c.what;
       EXPECT_EQ(logged().begun, 2) << c.what;
       EXPECT_EQ(readFile(folder_ / "saved"), weights) << c.what;
     }

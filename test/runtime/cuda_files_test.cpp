@@ -56,7 +56,7 @@ TEST_F(CudaFiles, GoesOnFromOddAndEvenSteps) {
       int64_t begun = 0;
       for (const auto& [steps, device] : {std::pair(5, "cuda"), {1, "cuda"}, {1, "cpu"}, {5, "cuda"}}) {
         device_ = device;
-        const Status status = run(options(steps, begun > 0));
+        const Status status = run(options(begun + steps, begun > 0));
         ASSERT_TRUE(status.ok()) << status.message();
         EXPECT_EQ(logged().begun, begun);
         begun += steps;

@@ -337,6 +337,21 @@ TEST(CommandLine, Options) {
   EXPECT_EQ(line->run.epochs, 3);
 }
 
+// Ctrl-C prints the command itself, as a shell reads it, with --resume.
+TEST(CommandLine, CommandToResume) {
+  auto resumed = [](std::vector<std::string> arguments, const std::string& folder = "state") {
+    arguments.insert(arguments.begin(), "bin/sheaf-run");
+    return commandToResume(arguments, folder);
+  };
+  EXPECT_EQ(resumed({"a.plan", "--data", "x=a.npy", "--steps=5"}),
+            "bin/sheaf-run a.plan --data x=a.npy --steps=5 --resume state");
+  EXPECT_EQ(resumed({"--resume", "old", "a.plan", "--poison"}), "bin/sheaf-run a.plan --poison --resume state");
+  EXPECT_EQ(resumed({"a.plan", "--resume=old", "--resumes", "b"}), "bin/sheaf-run a.plan --resumes b --resume state");
+  EXPECT_EQ(
+      resumed({"a b.plan", "--data", "x=*.npy", "it's", "", "~/w", "$HOME", "a\\b", "two\nlines"}, "my state"),
+      "bin/sheaf-run 'a b.plan' --data 'x=*.npy' 'it'\\''s' '' '~/w' '$HOME' 'a\\b' 'two\nlines' --resume 'my state'");
+}
+
 TEST(CommandLine, Errors) {
   auto refused = [](std::vector<std::string> arguments) { return parseCommandLine(arguments).status().message(); };
   EXPECT_THAT(refused({"a.plan", "--step", "5"}), HasSubstr("did you mean --steps?"));

@@ -12,10 +12,12 @@
 #include "runtime/base/Json.h"
 #include "runtime/exec/Run.h"
 #include "runtime/exec/StepScalars.h"
+#include "runtime/io/Checkpoint.h"
 #include "runtime/io/KeptStates.h"
 #include "runtime/io/Safetensors.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Schedules.h"
 #include "runtime/plan/Verify.h"
 #include "test/Paths.h"
 #include "test/runtime/TrainingPlan.h"
@@ -185,7 +187,7 @@ TEST_F(RunTest, ResumesOnOtherRanksAndStages) {
   whole.save = folder_ / "whole";
   ASSERT_TRUE(run(whole).ok());
   for (auto [ranks, stage] : {std::pair<int64_t, int>(4, 3), {2, 1}, {1, 0}}) {
-    exec::RunOptions first = options(plan(4, 3), 4), second = options(plan(ranks, stage), 3);
+    exec::RunOptions first = options(plan(4, 3), 4), second = options(plan(ranks, stage), 7);
     first.saveState = second.resume = folder_ / ("state-" + std::to_string(ranks));
     ASSERT_TRUE(run(first).ok());
     std::filesystem::remove(folder_ / "log");
@@ -195,6 +197,149 @@ TEST_F(RunTest, ResumesOnOtherRanksAndStages) {
     expectLog(reference, 4);
     EXPECT_EQ(readFile(second.save), readFile(whole.save)) << ranks << " ranks, stage " << stage;
   }
+}
+
+// For every schedule, the same command goes on from a state to the same files, whether --steps or --epochs
+// says how long the training is, on one rank and on several, and at another stage.
+TEST_F(RunTest, TheSameCommandGoesOn) {
+  const char* schedules[] = {"constant:warmup=4,start=0",
+                             "cosine",
+                             "cosine:warmup=3,min=0.1,delay=2,idle=0.5",
+                             "cosine:steps=6",
+                             "linear:warmup=2,start=0.1",
+                             "polynomial:power=2,min=0.2",
+                             "step:step_size=2,warmup=1",
+                             "wsd:decay=4,warmup=2,anneal=1-sqrt",
+                             "one-cycle",
+                             "one-cycle:three_phase=true,anneal=linear"};
+  int64_t next = 0;
+  for (const char* schedule : schedules)
+    for (const bool epochs : {false, true}) {
+      SCOPED_TRACE(std::string(schedule) + (epochs ? " by epochs" : ""));
+      // Three passes over 24 rows are nine steps.
+      const int64_t ranks = int64_t{1} << next % 3, every = 2 + next++ % 3;
+      exec::RunOptions whole = options(plan(ranks, ranks > 1 ? 3 : 0), epochs ? 0 : 9);
+      whole.epochs = epochs ? 3 : 0;
+      whole.schedule = *plan::parseSchedule(schedule);
+      whole.shuffleSeed = 4;
+      whole.saveState = folder_ / "whole";
+      whole.saveEvery = every;
+      whole.save = folder_ / "w";
+      ASSERT_TRUE(run(whole).ok()) << stderr_;
+      const std::vector<LogLine> lines = log(false);
+      for (int64_t cut : {every, 8 / every * every}) {
+        exec::RunOptions rest = whole;
+        rest.plan = plan(ranks, ranks > 1 && cut % 2 ? 1 : 0);
+        rest.resume = whole.saveState + "/" + io::stepFolder(cut);
+        rest.saveState = folder_ / "rest";
+        rest.saveEvery = 0;
+        rest.save = folder_ / "v";
+        std::filesystem::remove(folder_ / "log");
+        const Status status = run(rest);
+        ASSERT_TRUE(status.ok()) << status.message();
+        EXPECT_THAT(stderr_, ::testing::Not(HasSubstr("warning")));
+        const std::vector<LogLine> made = log(false);
+        ASSERT_EQ(made.size(), static_cast<size_t>(9 - cut));
+        for (size_t i = 0; i < made.size(); ++i)
+          for (const char* number : {"step", "loss", "lr"})
+            EXPECT_EQ(made[i].number(number), lines[i + static_cast<size_t>(cut)].number(number)) << number;
+        auto manifest = [&](const std::string& folder) {
+          auto read = io::parseManifest(readFile(folder + "/" + io::stepFolder(9) + "/manifest.json"));
+          return read.ok() ? std::pair(read->samples, read->length)
+                           : std::pair(int64_t{-1}, std::optional<io::TrainingLength>());
+        };
+        EXPECT_EQ(manifest(rest.saveState), manifest(whole.saveState));
+        EXPECT_EQ(readFile(rest.save), readFile(whole.save));
+      }
+      std::filesystem::remove_all(whole.saveState);
+    }
+}
+
+// One line says what is different from the run that saved the state, and what follows from it.
+TEST_F(RunTest, ResumingSaysWhatIsDifferent) {
+  exec::RunOptions first = options(plan(2, 3), 9);
+  first.schedule = *plan::parseSchedule("cosine");
+  first.shuffleSeed = 4;
+  first.saveState = folder_ / "state";
+  first.saveEvery = 5;
+  ASSERT_TRUE(run(first).ok());
+  exec::RunOptions second = first;
+  second.saveState.clear();
+  second.saveEvery = 0;
+  second.resume = first.saveState + "/" + io::stepFolder(5);
+  writeFile(folder_ / "more.npy", npy<float>("<f4", {kRows + 8, kElements}, trainingRows(kRows + 8)));
+  struct Case {
+    std::function<void(exec::RunOptions&)> change;
+    std::string line;
+    size_t steps;
+  };
+  const std::string stays = ": the learning-rate schedule stays 'cosine:steps=9'";
+  const Case cases[] = {
+      {[](exec::RunOptions&) {}, "", 4},
+      {[](exec::RunOptions& o) { o.steps = 12; },
+       "the training of the state is 9 steps long, this run ends at step 12" + stays +
+           ", whose rate no longer changes after step 9; --lr-schedule replaces it",
+       7},
+      {[](exec::RunOptions& o) { o.steps = 7; },
+       "the training of the state is 9 steps long, this run ends at step 7" + stays + "; --lr-schedule replaces it", 2},
+      {[](exec::RunOptions& o) { o.steps = 0, o.epochs = 2; },
+       "the training of the state is 9 steps long, this run ends at step 6" + stays, 1},
+      {[](exec::RunOptions& o) { o.schedule = *plan::parseSchedule("linear:min=0.5"); },
+       "the learning-rate schedule is 'linear:steps=9,min=0.5'; the run that saved the state had 'cosine:steps=9'", 4},
+      {[](exec::RunOptions& o) { o.shuffleSeed = 5; }, "--shuffle 5: the run that saved the state had --shuffle 4", 4},
+      {[](exec::RunOptions& o) { o.shuffleSeed.reset(); }, "", 4},
+      {[&](exec::RunOptions& o) { o.data = {*io::parseDataArgument("x=" + (folder_ / "more.npy"))}; },
+       "the run that saved the state read 24 rows of data, and there are 32 now", 4},
+      {[&](exec::RunOptions& o) { o.resume = first.saveState; },
+       "nothing is left to train: the state is of step 9, and --steps 9 is the length of the whole training", 0},
+  };
+  for (const Case& c : cases) {
+    exec::RunOptions changed = second;
+    c.change(changed);
+    std::filesystem::remove(folder_ / "log");
+    const Status status = run(changed);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(log(false).size(), c.steps) << c.line;
+    if (c.line.empty()) {
+      EXPECT_THAT(stderr_, ::testing::Not(HasSubstr("warning"))) << stderr_;
+    } else {
+      EXPECT_THAT(stderr_, HasSubstr("warning: " + c.line));
+    }
+  }
+  // The length of a training is not less than the steps that are done.
+  exec::RunOptions less = second;
+  less.steps = 3;
+  EXPECT_EQ(
+      run(less).message(),
+      "--steps 3 is the length of the whole training, and the state is of step 5 already: --steps 8 trains 3 more");
+}
+
+TEST_F(RunTest, AStateWithoutALengthIsResumed) {
+  exec::RunOptions first = options(plan(2, 3), 5);
+  first.saveState = folder_ / "state";
+  ASSERT_TRUE(run(first).ok());
+  const std::string path = first.saveState + "/" + io::stepFolder(5) + "/manifest.json";
+  io::Manifest manifest = *io::parseManifest(readFile(path));
+  ASSERT_TRUE(manifest.length);
+  manifest.length.reset();
+  writeFile(path, io::manifestText(manifest));
+  exec::RunOptions second = options(plan(2, 3), 9);
+  second.resume = first.saveState;
+  const std::string says =
+      "of an older version and does not say how long its training is: --steps 9 is taken for the "
+      "length of all of it";
+  for (const auto& [schedule, more] :
+       {std::pair("constant", "\n"), {"cosine", ", and for that of the learning-rate schedule\n"}}) {
+    second.schedule = *plan::parseSchedule(schedule);
+    std::filesystem::remove(folder_ / "log");
+    ASSERT_TRUE(run(second).ok());
+    EXPECT_EQ(log(false).size(), 4u);
+    EXPECT_THAT(stderr_, HasSubstr(says + more));
+  }
+  // A schedule that cannot be is not this program's.
+  manifest.length = {.steps = 9, .schedule = "cosine:steps=none", .batch = 8, .rows = 24};
+  writeFile(path, io::manifestText(manifest));
+  EXPECT_THAT(run(second).message(), AllOf(HasSubstr("--resume: the state in"), HasSubstr("steps=none")));
 }
 
 TEST_F(RunTest, SavesEveryFewStepsWithoutChangingAnything) {
@@ -219,7 +364,7 @@ TEST_F(RunTest, KeepsTheNewestStates) {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(saving.saveState)) names.insert(entry.path().filename());
   EXPECT_THAT(names, ElementsAre("latest", "step-00000006", "step-00000007"));
-  exec::RunOptions resuming = options(plan(2, 2), 1);
+  exec::RunOptions resuming = options(plan(2, 2), 8);
   resuming.resume = saving.saveState;
   ASSERT_TRUE(run(resuming).ok());
   EXPECT_THAT(stderr_, HasSubstr("resumed from " + (folder_ / "state/step-00000007")));
@@ -403,7 +548,15 @@ TEST_F(RunTest, AnInterruptedRunSavesItsState) {
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_TRUE(log(false).empty());
   EXPECT_TRUE(std::filesystem::exists(folder_ / "state/step-00000000/manifest.json"));
-  EXPECT_THAT(stderr_, HasSubstr("interrupted"));
+  EXPECT_THAT(stderr_, HasSubstr("interrupted: 0 of 5 steps are done; saving the state"));
+  EXPECT_THAT(stderr_, ::testing::Not(HasSubstr("to go on"))) << "the command is not known";
+  control_.commandToResume = [](const std::string& folder) { return "again " + folder; };
+  ASSERT_TRUE(run(stopped).ok());
+  EXPECT_THAT(stderr_, HasSubstr("to go on: again " + stopped.saveState + "\n"));
+  stopped.saveState.clear();
+  ASSERT_TRUE(run(stopped).ok());
+  EXPECT_THAT(stderr_, HasSubstr("0 of 5 steps are done; no state is saved: --save-state DIR saves one\n"));
+  EXPECT_THAT(stderr_, ::testing::Not(HasSubstr("to go on")));
 }
 
 TEST_F(RunTest, OptionErrors) {

@@ -47,12 +47,12 @@ TEST_F(FilesCrash, AtEveryCallOfARunThatGoesOnFromACompleteOne) {
   for (const std::string rank : {"rank-0.", "rank-1."}) {
     begin();
     VolatileFiles whole(rank, -1);
-    ASSERT_TRUE(run(options(2, true), &whole).ok());
+    ASSERT_TRUE(run(options(kSteps, true), &whole).ok());
     ASSERT_GT(whole.calls(), 20);
     for (int64_t call = 0; call < whole.calls(); ++call) {
       begin();
       VolatileFiles files(rank, call);
-      (void)run(options(2, true), &files);
+      (void)run(options(kSteps, true), &files);
       files.afterCrash(static_cast<uint64_t>(call));
       expectResumes(rank + " at call " + std::to_string(call), 2, weights);
       if (HasFailure()) return;
@@ -68,13 +68,13 @@ TEST_F(FilesCrash, StateStaysAfterTheRun) {
   const std::string weights = undisturbed();
   empty();
   ASSERT_TRUE(run(options(1, false)).ok());
-  ASSERT_TRUE(run(options(2, true)).ok());
+  ASSERT_TRUE(run(options(3, true)).ok());
   EXPECT_EQ(logged().begun, 1);
-  ASSERT_TRUE(run(options(1, true)).ok());
+  ASSERT_TRUE(run(options(kSteps, true)).ok());
   EXPECT_EQ(readFile(folder_ / "saved"), weights);
   // A run that begins does not overwrite it.
   EXPECT_THAT(run(options(1, false)).message(), AllOf(HasSubstr("rank-0.arena holds a state"), HasSubstr("--resume")));
-  ASSERT_TRUE(run(options(1, true)).ok());
+  ASSERT_TRUE(run(options(kSteps + 1, true)).ok());
 }
 
 TEST_F(FilesCrash, WhatIsNotThisStateIsRefused) {
@@ -82,7 +82,7 @@ TEST_F(FilesCrash, WhatIsNotThisStateIsRefused) {
   EXPECT_THAT(run(options(1, true)).message(), AllOf(HasSubstr("--resume"), HasSubstr("no state of rank 0")));
   ASSERT_TRUE(run(options(2, false)).ok());
   auto refused = [&](auto... parts) {
-    EXPECT_THAT(run(options(1, true)).message(), AllOf(HasSubstr(files_), HasSubstr(parts)...));
+    EXPECT_THAT(run(options(3, true)).message(), AllOf(HasSubstr(files_), HasSubstr(parts)...));
   };
   const std::string one = files_ + "/rank-0.arena", two = files_ + "/rank-1.arena", log = files_ + "/rank-0.commit",
                     other = files_ + "/rank-1.commit";
@@ -104,17 +104,17 @@ TEST_F(FilesCrash, WhatIsNotThisStateIsRefused) {
   refused("no state of rank 0");
   writeFile(log, record);
   // A record alone that is damaged is not the state: the one before it may be overwritten on other ranks.
-  ASSERT_TRUE(run(options(1, true)).ok());
+  ASSERT_TRUE(run(options(3, true)).ok());
   writePlan(DurablePlan(2, 1, kBatch).plan, "plan");
   refused("another plan");
   // Other folders than the state's.
   writePlan(DurablePlan(2, 3, kBatch).plan, "plan");
-  exec::RunOptions both = options(1, true);
+  exec::RunOptions both = options(4, true);
   std::filesystem::create_directory(folder_ / "second");
   both.offloadFolders.push_back(folder_ / "second");
   EXPECT_THAT(run(both).message(), HasSubstr("give all of them with --offload-dir"));
   // The state is what it was.
-  ASSERT_TRUE(run(options(1, true)).ok());
+  ASSERT_TRUE(run(options(4, true)).ok());
   EXPECT_EQ(logged().begun, 3);
 }
 

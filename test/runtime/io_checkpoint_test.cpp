@@ -21,6 +21,7 @@ io::Manifest manifestOf(int64_t step) {
   manifest.updates = step - 1;
   manifest.seed = -3;
   manifest.shuffleSeed = 5;
+  manifest.length = {.steps = 1000, .schedule = "cosine:steps=1000", .batch = 8, .rows = 24};
   manifest.ranks = 2;
   manifest.zeroStage = 3;
   manifest.model = "m \"quoted\"";
@@ -38,6 +39,26 @@ TEST(Manifest, ReadsBackTheSame) {
   EXPECT_EQ(read->parameters, manifest.parameters);
   EXPECT_EQ(read->files[0].checksum, 0xfedcba9876543210u);
   EXPECT_EQ(read->shuffleSeed, 5);
+  EXPECT_EQ(read->length, manifest.length);
+  // Version 0.1.0 stored no length.
+  manifest.length.reset();
+  EXPECT_EQ(io::parseManifest(io::manifestText(manifest))->length, std::nullopt);
+}
+
+TEST(Manifest, ALengthThatCannotBeIsRefused) {
+  auto refused = [](void (*change)(io::TrainingLength&)) {
+    io::Manifest manifest = manifestOf(7);
+    change(*manifest.length);
+    return io::parseManifest(io::manifestText(manifest)).status().message();
+  };
+  EXPECT_EQ(refused([](io::TrainingLength& length) { length.steps = 7; }), "");
+  EXPECT_THAT(refused([](io::TrainingLength& length) { length.steps = 6; }),
+              HasSubstr("after 7 steps of a training of 6"));
+  EXPECT_THAT(refused([](io::TrainingLength& length) { length.steps = INT64_MAX; }), HasSubstr("after 7 steps"));
+  EXPECT_THAT(refused([](io::TrainingLength& length) { length.batch = 0; }), HasSubstr("batches of 0 rows"));
+  EXPECT_THAT(refused([](io::TrainingLength& length) { length.steps = -1; }),
+              HasSubstr("missing or of the wrong type"));
+  EXPECT_THAT(refused([](io::TrainingLength& length) { length.rows = -1; }), HasSubstr("missing or of the wrong type"));
 }
 
 TEST(Manifest, DamageIsNoticed) {

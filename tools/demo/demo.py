@@ -110,7 +110,7 @@ def main():
                 f"{shown(demo.tools / 'sheaf')} inspect {shown(demo.plan(3))} --format text    # the plan, an instruction a line",
                 f"{shown(demo.tools / 'sheaf')} compile {shown(demo.model)} -o gpt.plan --ranks 2 --zero 1 --batch 8 --verbose",
                 f"{shown(demo.tools / 'sheaf-run')} {shown(demo.plan(1))} --resume {shown(demo.out / 'state')} "
-                f"--data input_ids,labels={shown(demo.tokens)} --steps 20   # go on at another stage"]
+                f"--data input_ids,labels={shown(demo.tokens)} --steps {len(taken) + 20}   # 20 more at another stage"]
     chart = report.loss_chart(losses, "Training loss, nats a byte", f"{len(taken)} steps, {rate:,.0f} bytes a second on {RANKS} ranks")
     (demo.out / "loss.svg").write_text(chart)
     (demo.out / "summary.html").write_text(report.page(chart, stages, facts, commands))

@@ -53,7 +53,9 @@ options::Table makeTable() {
             "in the order of their names. Step s reads rows s*B to s*B+B-1 of the global batch B, and starts "
             "again at the end. NAME,NAME,...=PIPE: rows of all these inputs through a pipe, as .npy arrays in turns.",
             io::parseDataArgument),
-        Row::integer<&O::steps>("--steps", "K", 1, kMost, "Steps of this run.")
+        Row::integer<&O::steps>("--steps", "K", 1, kMost,
+                                "Length of the training in steps, counted from its start: a run that resumes a state "
+                                "goes on to step K.")
             .defaultsTo("none: it or --epochs is needed to train"),
         Row::integer<&O::epochs>(
             "--epochs", "E", 1, int64_t{1} << 31,
@@ -116,7 +118,10 @@ options::Table makeTable() {
         Row::text<&O::resume>(
             "--resume", "DIR",
             "Continue from the newest state in DIR, or from the state DIR itself, whatever its number of ranks and its "
-            "stage. If DIR is the --offload-dir, from what a run of the same plan has left there, also one that was "
+            "stage. The command is otherwise that of the run that saved it: --steps and --epochs count from the start "
+            "of "
+            "the training, and a schedule keeps its length. If DIR is the --offload-dir, from what a run of the same "
+            "plan has left there, also one that was "
             "killed.")}},
       {"Training",
        {Row::real<&O::learningRate>("--lr", "RATE", 0, false,
@@ -191,7 +196,27 @@ options::Table makeTable() {
   return table;
 }
 
+// A word as a POSIX shell reads it back.
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string text = "'";
+  for (char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
 }  // namespace
+
+std::string commandToResume(const std::vector<std::string>& command, const std::string& folder) {
+  std::string text;
+  for (size_t i = 0; i < command.size(); ++i) {
+    if (i > 0 && command[i] == "--resume")
+      ++i;  // and its value
+    else if (i == 0 || !command[i].starts_with("--resume="))
+      text += quoted(command[i]) + " ";
+  }
+  return text + "--resume " + quoted(folder);
+}
 
 const options::Table& runTable() {
   static const options::Table table = makeTable();

@@ -20,4 +20,7 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
 
 const options::Table& runTable();
 
+// Returns the command, quoted for a shell, with --resume FOLDER in place of the --resume that it has, if it has one.
+std::string commandToResume(const std::vector<std::string>& command, const std::string& folder);
+
 }  // namespace sheaf

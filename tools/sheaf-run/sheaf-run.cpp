@@ -76,6 +76,9 @@ int main(int argc, char** argv) {
     printError(why);
     _exit(1);
   };
+  control.commandToResume = [command = std::vector<std::string>(argv, argv + argc)](const std::string& folder) {
+    return sheaf::commandToResume(command, folder);
+  };
   const auto run = line->run.measure.empty() ? sheaf::exec::run : sheaf::exec::measure;
   if (sheaf::Status status = run(line->run, control); !status.ok()) {
     printError(status.message());

@@ -117,7 +117,7 @@ def same(session, leaves, steps, model, precision, clip=None, resumed=False, **d
     expected, more = digest(run(session, leaves, steps, **whole)), ()
     if resumed:
         state = session.once(("state", leaves, steps, model, precision, clip), lambda: saved(session, leaves, steps // 2, whole))
-        steps, more = steps - steps // 2, ("--resume", state)
+        more = ("--resume", state)
     weights = run(session, leaves, steps, model, precision, clip, **divided, more=more)
     expect(digest(weights) == expected, f"{described(divided)}: other weights than those of as few ranks as possible")
 
@@ -160,7 +160,7 @@ def elastic(session, leaves, model, precision, counts):
         ranks = counts[(3 * leg + len(counts) - 1) % len(counts)]
         micro = 2 if leg % 2 and leaves % (2 * ranks) == 0 else 1
         after = session.folder() / "state"
-        weights = run(session, leaves, part, model, precision, None, (ranks, micro), None, 0 if ranks == 1 else 3 - leg % 4, "last" if micro > 1 else None,
+        weights = run(session, leaves, (leg + 1) * part, model, precision, None, (ranks, micro), None, 0 if ranks == 1 else 3 - leg % 4, "last" if micro > 1 else None,
                       "threads", ("--save-state", after, *(("--resume", state) if state else ())))
         state = after
     expect(digest(weights) == expected, "other weights than those of an undisturbed run")

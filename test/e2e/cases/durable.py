@@ -61,8 +61,8 @@ def resumed(session, what):
     run(session, plan, config, 5, folder, log=log)
     left = sorted(path.name for path in folder.iterdir())
     expect(left == sorted(f"rank-{r}.{kind}" for r in range(ranks) for kind in ("arena", "commit")), f"the folder has {left}")
-    run(session, plan, config, 1, folder, "--resume", folder, log=log)
-    weights = run(session, plan, config, STEPS - 6, folder, "--resume", folder, log=log)
+    run(session, plan, config, 6, folder, "--resume", folder, log=log)
+    weights = run(session, plan, config, STEPS, folder, "--resume", folder, log=log)
     steps, events = read_log(log)
     begun = [e["step"] for e in events if e["event"] == "resumed"]
     expect(begun == [5, 6], f"the runs go on at {begun}")
@@ -211,7 +211,7 @@ def mistakes(session):
     arena.write_bytes(bytes(byte ^ (at % 512 == 0 and at < len(good) - 4096) for at, byte in enumerate(good)))
     expect_short_error(call(plan, "--offload-dir", folder, "--resume", folder), ["--resume", "rank-1.arena", "changed"])
     arena.write_bytes(good)
-    run(session, plan, config, 1, folder, "--resume", folder)
+    run(session, plan, config, 3, folder, "--resume", folder)
     expect_short_error(call(plan, "--offload-dir", folder, "--save-state", folder), ["--save-state", "--offload-dir"])
     # Without its record, or with a damaged one, a state is still not overwritten.
     record = folder / "rank-0.commit"
@@ -238,9 +238,9 @@ def saved(session):
     plain = session.plan(config.model, 2, 3, 8, config.options)
     folder, state = session.folder(), session.folder() / "state"
     run(session, plan, config, 7, folder)
-    run(session, plan, config, 3, folder, "--resume", folder, "--save-state", state)
+    run(session, plan, config, 10, folder, "--resume", folder, "--save-state", state)
     where = session.folder()
-    session.succeed("sheaf-run", plain, *data_arguments(config), "--steps", STEPS - 10, "--shuffle", 5, "--resume", state,
+    session.succeed("sheaf-run", plain, *data_arguments(config), "--steps", STEPS, "--shuffle", 5, "--resume", state,
                     "--save", where / "weights.safetensors")
     expect(digest(where / "weights.safetensors") == digest(undisturbed(session, config, 2, 3, (), STEPS)), "other weights")
     evaluation = [f"--eval-{a[2:]}" if a == "--data" else a for a in data_arguments(config)]
@@ -249,7 +249,7 @@ def saved(session):
     session.succeed("sheaf-run", plan, "--eval", *evaluation, "--offload-dir", folder, "--resume", folder)
     expect(content() == before, "an evaluation changes the state that it reads, or the record of the one before")
     every = ("--eval-every", 2, *evaluation)
-    weights = run(session, plan, config, STEPS - 10, folder, "--resume", folder, *every)
+    weights = run(session, plan, config, STEPS, folder, "--resume", folder, *every)
     expect(digest(weights) == digest(undisturbed(session, config, 2, 3, (), STEPS)), "other weights after evaluations")
 
 
@@ -259,8 +259,8 @@ def folders(session):
     plan = session.plan(config.model, 2, 3, 8, config.options + ("--offload", STATE))
     one, two = session.folder(), session.folder()
     run(session, plan, config, 2, one, "--offload-dir", two)
-    again = ("sheaf-run", plan, *data_arguments(config), "--steps", 1)
+    again = ("sheaf-run", plan, *data_arguments(config), "--steps", 3)
     expect_short_error(session.call(*again, "--offload-dir", one, "--resume", one), ["2", "folders", "--offload-dir"])
     expect_short_error(session.call(*again, "--offload-dir", two, "--offload-dir", one, "--resume", two), ["no", "state"])
     expect_short_error(session.call(*again, "--offload-dir", two), ["holds", "state"])
-    run(session, plan, config, 1, one, "--offload-dir", two, "--resume", one)
+    run(session, plan, config, 3, one, "--offload-dir", two, "--resume", one)

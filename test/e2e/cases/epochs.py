@@ -1,4 +1,4 @@
-"""--epochs, schedules of the run's length, and files that are read as one."""
+"""--epochs, schedules of the training's length, and files that are read as one."""
 import array
 import json
 import math
@@ -69,7 +69,7 @@ def resumed(session):
 
 
 def schedule_of_the_run(session):
-    """A schedule without steps= takes the run's length, in the plan and in the run alike."""
+    """A schedule without steps= takes the training's length, in the plan and in the run alike."""
     plan = session.plan("mlp", 1, 0, 8, ("--optimizer", "sgd:lr=0.1", "--lr-schedule", "linear:min=0.5,warmup=2"))
     expect(session.inspect(plan)["schedule"] == "linear:min=0.5,warmup=2", f"{session.inspect(plan)['schedule']}")
     for length in (10, 20):
@@ -119,7 +119,7 @@ def errors(session):
     def refused(words, *options):
         expect_short_error(session.call("sheaf-run", plan, *data, *options), words)
 
-    refused(["states no length", "from step 5", "--epochs", "steps=STEPS"], "--steps", 5, "--resume", state, "--lr-schedule", "cosine")
+    refused(["--steps 4", "whole training", "step 5"], "--steps", 4, "--resume", state)
     refused(["--epochs 1", "37 rows", "40 have been read"], "--epochs", 1, "--resume", state)
     small = rows_of(session, 7)
     done = session.call("sheaf-run", plan, *small, "--epochs", 1)

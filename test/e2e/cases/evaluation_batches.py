@@ -148,7 +148,7 @@ def own_head(session):
         session.succeed("sheaf-run", folder / name, *data, "--steps", 2, "--save-state", folder / f"{name}.state")
         session.succeed("sheaf-run", folder / name, *data, "--steps", 4, "--save", folder / f"{name}.whole")
     for first, then in (("with", "without"), ("without", "with")):
-        session.succeed("sheaf-run", folder / then, *data, "--steps", 2, "--resume", folder / f"{first}.state", "--save",
+        session.succeed("sheaf-run", folder / then, *data, "--steps", 4, "--resume", folder / f"{first}.state", "--save",
                         folder / "half")
         expect(digest(folder / "half") == digest(folder / f"{then}.whole"), f"{then} an evaluation goes on differently {first} a state")
     shown = folder / "o"

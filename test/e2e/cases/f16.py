@@ -157,7 +157,7 @@ def resumed_while_scaling(session):
     scale = saved.get("loss_scale") or {}
     expect(scale.get("scale") == whole[half]["loss_scale"] and scale["good_steps"] > 0, f"the state has the loss scale {scale}")
     for zero in (3, 1, 0):
-        rest, after = run_scaled(session, options, 4, zero, steps - half, "--resume", state)
+        rest, after = run_scaled(session, options, 4, zero, steps, "--resume", state)
         expect(digest(after / "weights") == digest(weights / "weights"), f"resumed at stage {zero}: other weights")
         same = [[s["loss"], s["loss_scale"], s.get("skipped")] for s in rest] == [[s["loss"], s["loss_scale"], s.get("skipped")] for s in whole[half:]]
         expect(same, f"resumed at stage {zero}: another log")
@@ -166,7 +166,7 @@ def resumed_while_scaling(session):
     whole, weights = run_scaled(session, [*options, *cut], 4, 3, steps)
     state = session.folder() / "leaves"
     run_scaled(session, [*options, *cut], 2, 1, half, "--save-state", state)
-    rest, after = run_scaled(session, [*options, *cut], 1, 0, steps - half, "--resume", state)
+    rest, after = run_scaled(session, [*options, *cut], 1, 0, steps, "--resume", state)
     expect(digest(after / "weights") == digest(weights / "weights"), "resumed on one rank: other weights")
 
 
@@ -224,7 +224,7 @@ def processes(session, hosts):
     plan, where = session.plan("mlp", 4, 3, 8, (*options, *F16)), session.folder()
     common = (plan, *data_arguments(CONFIGS["mlp-adamw"]))
     for arguments in (("--steps", half, "--save-state", where / "state"),
-                      ("--steps", steps - half, "--resume", where / "state", "--save", where / "w", "--log", where / "log")):
+                      ("--steps", steps, "--resume", where / "state", "--save", where / "w", "--log", where / "log")):
         with Job(session, 2, *common, *arguments, environment=lambda rank: {"SHEAF_HOST": hosts[rank]}) as job:
             job.succeed()
     expect(digest(where / "w") == digest(expected / "weights"), "other weights than in one process")
@@ -288,7 +288,7 @@ def state_of_f32(session):
     for before, after in ((F16, ()), ((), F16)):
         state = session.folder() / "state"
         train(session, config, 2, 3, steps=half, compile_options=before, run_options=("--save-state", state))
-        rest = train(session, config, 2, 1, steps=short(session) - half, compile_options=after, run_options=("--resume", state))
+        rest = train(session, config, 2, 1, steps=short(session), compile_options=after, run_options=("--resume", state))
         expect_near(config, rest.steps, first=half)
         expect(after == () or rest.steps[0]["loss_scale"] == 65536, "the scale does not begin at 65,536")
 
@@ -333,7 +333,7 @@ def cuda_overflow(session):
         expect(abs(entry["loss"] - expected["loss"][step]) < 3e-3, f"step {step}: loss {entry['loss']}")
     state = session.folder() / "state"
     gpus.train(session, config, 2, 1, "--save-state", state, steps=half, compiled=compiled)
-    rest = gpus.train(session, config, 2, 1, "--resume", state, steps=steps - half, compiled=compiled)
+    rest = gpus.train(session, config, 2, 1, "--resume", state, steps=steps, compiled=compiled)
     expect_same(rest, run, "resumed")
 
 

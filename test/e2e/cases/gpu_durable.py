@@ -50,7 +50,7 @@ def offloaded(options):
 def pieces(session, config, start):
     """A run in three pieces, two of which begin after an odd number of steps: log and weights. start(steps, log, weights, options...)."""
     folder, where = session.folder(), session.folder()
-    for steps, more in ((5, ()), (1, ("--resume", folder)), (STEPS - 6, ("--resume", folder))):
+    for steps, more in ((5, ()), (6, ("--resume", folder)), (STEPS, ("--resume", folder))):
         start(steps, where / "log", where / "weights", "--offload-dir", folder, *more)
     steps, events = read_log(where / "log")
     begun = [e["step"] for e in events if e["event"] == "resumed"]
@@ -131,7 +131,7 @@ def saved(session):
     evaluation = [f"--eval-{a[2:]}" if a == "--data" else a for a in data_arguments(config)]
     go = lambda plan, steps, *more: run(session, plan, config, steps, where / "log", where / "weights", *more)  # noqa: E731
     go(plan, 5, "--offload-dir", folder)
-    go(plan, 2, "--offload-dir", folder, "--resume", folder, "--save-state", where / "state", "--save-every", 1)
+    go(plan, 7, "--offload-dir", folder, "--resume", folder, "--save-state", where / "state", "--save-every", 1)
     content = lambda: {p.name: (digest(p), p.stat().st_mtime_ns) for p in folder.iterdir()}  # noqa: E731
     before, losses = content(), []
     for device in ("cuda", "cpu"):
@@ -141,9 +141,9 @@ def saved(session):
         losses += [e["loss"] for e in read_log(log)[1] if e["event"] == "eval"]
     expect(content() == before, "an evaluation changes the state that it reads, or the record of the one before")
     expect(len(losses) == 2 and abs(losses[0] - losses[1]) < 1e-5, f"evaluations give {losses}")
-    go(plain, STEPS - 7, "--resume", where / "state")
+    go(plain, STEPS, "--resume", where / "state")
     expect(digest(where / "weights") == whole, "other weights from the state that was saved")
-    go(plan, STEPS - 7, "--offload-dir", folder, "--resume", folder, "--eval-every", 2, *evaluation)
+    go(plan, STEPS, "--offload-dir", folder, "--resume", folder, "--eval-every", 2, *evaluation)
     expect(digest(where / "weights") == whole, "other weights after evaluations")
 
 

@@ -44,7 +44,7 @@ def same_bits(session):
         job.succeed()
     expect(digest(where / "one") == digest(where / "four"), "other weights")
     expect(losses(read_log(where / "one.log")[0]) == losses(read_log(where / "four.log")[0]), "other losses")
-    session.succeed("sheaf-run", plan(session), *common(1), "--resume", where / "state")
+    session.succeed("sheaf-run", plan(session), *common(5), "--resume", where / "state")
 
 
 def nodes(session, nccl):

@@ -67,7 +67,7 @@ def resumed(session, run):
     state = session.folder() / "state"
     trained(session, run, 4, 3, 9, ("--save-state", state))
     rest = ("--resume", state)
-    expect(digest(trained(session, run, 4, 0, 11, rest)[1]) == digest(trained(session, run, 4, 0)[1]), "the resumed run leaves other weights")
+    expect(digest(trained(session, run, 4, 0, extra=rest)[1]) == digest(trained(session, run, 4, 0)[1]), "the resumed run leaves other weights")
 
 
 def shown(session):

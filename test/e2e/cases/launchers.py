@@ -101,7 +101,7 @@ def interrupted(session, launcher):
     expect(code == (1 if openmpi else 0), f"exit {code}:\n{log.read_text()}")
     done = len(read_log(where / "log")[0])
     expect((where / "state" / f"step-{done:08}" / "manifest.json").exists(), f"no state is saved:\n{log.read_text()}")
-    session.succeed("sheaf-run", plan(session), *common(3), "--resume", where / "state", "--save", where / "w")
+    session.succeed("sheaf-run", plan(session), *common(done + 3), "--resume", where / "state", "--save", where / "w")
     expected = train(session, MODEL, RANKS, STAGE, steps=done + 3, repeat=launcher)
     expect(digest(where / "w") == digest(expected.weights), "the run goes on with other bits")
 

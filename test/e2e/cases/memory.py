@@ -125,7 +125,7 @@ def files(session):
     for name in ("input_ids", "labels"):
         write_npy(where / f"{name}.npy", "<i8", (2, 256), array.array("q", range(256)).tobytes() * 2)
     data = [word for name in ("input_ids", "labels") for word in ("--data", f"{name}={where / name}.npy")]
-    for options in (("--weights", where / "w", "--save-state", where / "state"), ("--resume", where / "state")):
+    for steps, options in ((1, ("--weights", where / "w", "--save-state", where / "state")), (2, ("--resume", where / "state"))):
         mapped = 0
 
         def watch(process):
@@ -136,5 +136,5 @@ def files(session):
             except OSError:
                 pass
 
-        session.succeed("sheaf-run", plan, *data, "--steps", 1, *options, watch=watch)
+        session.succeed("sheaf-run", plan, *data, "--steps", steps, *options, watch=watch)
         expect(0 < mapped < 30 << 20, f"{options}: {mapped} bytes of files in memory")

@@ -190,8 +190,8 @@ def resumed(session):
     config, half, state = CONFIGS["gpt2-tiny"], STEPS // 2, session.folder() / "state"
     whole = train(session, config, 1, 0, STEPS, buckets("--leaves", 4))
     split(session, config, 1, 0, 4, steps=half, run_options=("--save-state", state))
-    for what, rest in (("two ranks with two", split(session, config, 2, 3, 2, steps=STEPS - half, run_options=("--resume", state))),
-                       ("four ranks", train(session, config, 4, 3, STEPS - half, buckets(), ("--resume", state)))):
+    for what, rest in (("two ranks with two", split(session, config, 2, 3, 2, steps=STEPS, run_options=("--resume", state))),
+                       ("four ranks", train(session, config, 4, 3, STEPS, buckets(), ("--resume", state)))):
         expect(rest.steps[0]["step"] == half, f"{what}: the resumed run begins at step {rest.steps[0]['step']}")
         same_bits(whole, [(what, rest)])
 

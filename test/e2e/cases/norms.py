@@ -112,7 +112,7 @@ def resume(session):
     whole = train(session, ranks=4, zero=3, steps=40)[1]
     train(session, ranks=4, zero=3, steps=20, run_options=("--save-state", state))
     for zero in (3, 1):
-        expect_equal(train(session, ranks=4, zero=zero, steps=20, run_options=("--resume", state))[1], whole,
+        expect_equal(train(session, ranks=4, zero=zero, steps=40, run_options=("--resume", state))[1], whole,
                      f"differs after resuming at stage {zero}")
 
 

@@ -76,7 +76,7 @@ def lion(session):
     state, momentum, sizes, before = session.folder() / "state", {}, {}, {}
     for step in range(4):
         resume = ("--resume", state) if step else ()
-        trained = train(session, config, 4, 3, steps=1, run_options=(*resume, "--save-state", state), gradients=True, repeat=step)
+        trained = train(session, config, 4, 3, steps=step + 1, run_options=(*resume, "--save-state", state), gradients=True, repeat=step)
         weights, gradients = read_safetensors(trained.weights), read_safetensors(trained.gradients)
         moved = 0
         for name, gradient in gradients.items():

@@ -87,7 +87,7 @@ def resumed(session):
     plan = session.plan(CONFIG.model, 2, 3, BATCH, CONFIG.options)
     where = session.folder()
     first, _ = fed(session, plan, stream(where, [24, 24]), "--save-state", where / "state", steps=5)
-    rest, made = fed(session, plan, stream(where, [56], first=40), "--resume", where / "state", steps=7)
+    rest, made = fed(session, plan, stream(where, [56], first=40), "--resume", where / "state", steps=STEPS)
     expect(first.code == 0 and rest.code == 0, first.err + rest.err)
     expect(digest(made / "w") == digest(train(session, CONFIG, 2, 3, steps=STEPS).weights), "other weights than of one run")
 
@@ -114,7 +114,7 @@ def silent(session):
             process.kill()
     steps, events = read_log(where / "log")
     expect(len(steps) == 5 and any(e["event"] == "interrupted" and e["step"] == 5 for e in events), f"{output}{events}")
-    rest, made = fed(session, plan, stream(where, [56], first=40), "--resume", where / "state", steps=7)
+    rest, made = fed(session, plan, stream(where, [56], first=40), "--resume", where / "state", steps=STEPS)
     expect(rest.code == 0, rest.err)
     expect(digest(made / "w") == digest(train(session, CONFIG, 4, 3, steps=STEPS).weights), "other weights than of one run")
 

@@ -79,9 +79,9 @@ def resumed(session, name, precision):
     half, whole = steps // 2, train(session, config, 4, 0, steps, precision)
     train(session, config, 4, 3, steps=half, compile_options=precision, run_options=("--save-state", state))
     for zero in (3, 1):
-        rest = train(session, config, 4, zero, steps=steps - half, compile_options=precision, run_options=("--resume", state))
+        rest = train(session, config, 4, zero, steps=steps, compile_options=precision, run_options=("--resume", state))
         expect(digest(rest.weights) == digest(whole.weights), f"resumed at stage {zero}: other weights")
-    rest = train(session, config, 2, 2, steps=steps - half, compile_options=precision, run_options=("--resume", state))
+    rest = train(session, config, 2, 2, steps=steps, compile_options=precision, run_options=("--resume", state))
     expect_near(config, rest.steps, first=half)
 
 
@@ -139,7 +139,7 @@ def state_of_f32(session):
     values = [v for tensor in read_safetensors(first.weights).values() for v in tensor.values]
     rounded = sum(v == float_of_bf16(v) for v in values)
     expect(rounded < len(values) / 2, f"{rounded} of {len(values)} saved weights are bf16 numbers")
-    rest = train(session, config, 2, 1, steps=short(session) - half, run_options=("--resume", state))
+    rest = train(session, config, 2, 1, steps=short(session), run_options=("--resume", state))
     expect_near(config, rest.steps, first=half)
 
 

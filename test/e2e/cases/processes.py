@@ -55,9 +55,9 @@ def same_bits(session, count, launcher, stage=STAGE, hosts=""):
 
 def resumed(session, before, after):
     half, where, expected = STEPS // 2, session.folder(), whole(session)
-    for count, options in ((before, ("--save-state", where / "state", "--save-every", 2)),
-                           (after, ("--resume", where / "state", "--save", where / "w"))):
-        arguments = [plan(session), *common(half), *options]
+    for count, steps, options in ((before, half, ("--save-state", where / "state", "--save-every", 2)),
+                                  (after, STEPS, ("--resume", where / "state", "--save", where / "w"))):
+        arguments = [plan(session), *common(steps), *options]
         if count == 1:
             session.succeed("sheaf-run", *arguments)
         else:
@@ -76,13 +76,13 @@ def damaged_state(session):
         path = where / "state" / "step-00000004" / f"rank-{rank:05}.safetensors"
         right = path.read_bytes()
         path.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
-        with Job(session, 2, plan(session), *common(STEPS - 2), "--resume", where / "state", "--save", where / "w") as job:
+        with Job(session, 2, plan(session), *common(STEPS), "--resume", where / "state", "--save", where / "w") as job:
             expect(job.wait() == [1, 1], f"a damaged file of rank {rank} is not noticed")
             for process in job.processes:
                 for word in (str(path), str(where / "state" / "step-00000002")):
                     expect(word in process.error_text(), f"`{word}` is not in\n{process.error_text()}")
         path.write_bytes(right)
-    with Job(session, 2, plan(session), *common(STEPS - 2), "--resume", where / "state" / "step-00000002", "--save", where / "w") as job:
+    with Job(session, 2, plan(session), *common(STEPS), "--resume", where / "state" / "step-00000002", "--save", where / "w") as job:
         job.succeed()
     expect(digest(where / "w") == digest(expected.weights), "other weights")
 
@@ -101,7 +101,7 @@ def interrupted(session):
     expect([e["step"] for e in events if e["event"] == "interrupted"] == [done], f"{done} steps, {events}")
     expect((state / f"step-{done:08}" / "manifest.json").exists(), "no state is saved")
     expected = train(session, MODEL, RANKS, STAGE, steps=done + 3, repeat=1)
-    with Job(session, 2, plan(session), *common(3), "--resume", state, "--save", where / "w") as job:
+    with Job(session, 2, plan(session), *common(done + 3), "--resume", state, "--save", where / "w") as job:
         job.succeed()
     expect(digest(where / "w") == digest(expected.weights), "the run goes on with other bits")
 

@@ -261,10 +261,10 @@ def elastic(session):
     session.succeed("sheaf-run", plans[8], *data, "--steps", 9, "--save", where / "expected")
     for launcher in ("torchrun", "kubernetes"):
         state, steps = where / f"state-{launcher}", []
-        for count in (8, 4, 2):
+        for part, count in enumerate((8, 4, 2), 1):
             resume = ("--resume", state) if state.exists() else ()
             log = where / f"log-{launcher}-{count}"
-            with Job(session, count, *plans.values(), *data, "--steps", 3, "--save-state", state, *resume, "--save", where / "w", "--log", log,
+            with Job(session, count, *plans.values(), *data, "--steps", 3 * part, "--save-state", state, *resume, "--save", where / "w", "--log", log,
                      launcher=launcher) as job:
                 job.succeed()
             start = json.loads(log.read_text().splitlines()[0])
@@ -272,8 +272,8 @@ def elastic(session):
         expect(digest(where / "w") == digest(where / "expected"), f"{launcher}: other weights than those of eight ranks")
     # In one process, by number; and more ranks than before.
     state = where / "state"
-    for ranks in (2, 8, 4):
-        session.succeed("sheaf-run", *plans.values(), "--ranks", ranks, *data, "--steps", 3, "--save-state", state, "--save", where / "w",
+    for part, ranks in enumerate((2, 8, 4), 1):
+        session.succeed("sheaf-run", *plans.values(), "--ranks", ranks, *data, "--steps", 3 * part, "--save-state", state, "--save", where / "w",
                         *(("--resume", state) if state.exists() else ()))
     expect(digest(where / "w") == digest(where / "expected"), "other weights in one process")
 

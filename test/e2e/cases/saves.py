@@ -53,7 +53,7 @@ def kept(session):
     state = session.folder() / "state"
     train(session, CONFIG, 2, 3, 10, (), ("--save-state", state, "--save-every", 2, "--keep-saves", 3))
     expect(states(state) == ["latest", "step-00000006", "step-00000008", "step-00000010"], f"{states(state)}")
-    rest = train(session, CONFIG, 2, 3, 4, (), ("--resume", state, "--save-state", state, "--save-every", 2, "--keep-saves", 1))
+    rest = train(session, CONFIG, 2, 3, 14, (), ("--resume", state, "--save-state", state, "--save-every", 2, "--keep-saves", 1))
     expect(states(state) == ["latest", "step-00000014"], f"{states(state)}")
     whole = train(session, CONFIG, 2, 3, 14)
     expect(digest(rest.weights) == digest(whole.weights), "other weights than without a cut")
@@ -69,9 +69,9 @@ def latest_is_damaged(session):
     content[-1] ^= 1
     path.write_bytes(content)
     plan = session.plan(CONFIG.model, 2, 2, 8, CONFIG.options)
-    done = session.call("sheaf-run", plan, *data_arguments(CONFIG), "--steps", 2, "--resume", state)
+    done = session.call("sheaf-run", plan, *data_arguments(CONFIG), "--steps", 6, "--resume", state)
     expect_short_error(done, [str(path), "step-00000006", str(state / "step-00000004")])
-    rest = train(session, CONFIG, 2, 2, 2, (), ("--resume", state / "step-00000004"))
+    rest = train(session, CONFIG, 2, 2, 6, (), ("--resume", state / "step-00000004"))
     expect([s["loss"] for s in rest.steps] == [s["loss"] for s in train(session, CONFIG, 2, 2, 6).steps[4:]], "other losses")
 
 
@@ -108,8 +108,8 @@ def killed(session, ranks, zero, staging):
         expect(newest(state) > done_steps, f"after {kill + 1} kills the newest state is of step {newest(state)}, before it was {done_steps}: {states(state)}")
         done_steps = newest(state)
         expect(f"step-{done_steps:08}" in states(state), f"the newest state is not there: {states(state)}")
-    session.succeed(*arguments(2))
     ours, last = session.folder() / "state", done_steps + 2
+    session.succeed(*arguments(last))
     train(session, CONFIG, ranks, zero, last, (), ("--save-state", ours))
     for path in (ours / f"step-{last:08}").iterdir():
         expect(digest(path) == digest(state / f"step-{last:08}" / path.name), f"{path.name} is another one after {KILLS} kills")
@@ -249,7 +249,7 @@ def staged(session, config, ranks, zero, options=()):
         taken = next(e for e in events if e["event"] == "start")["save_staging_bytes"]
         asked = {None: 0, "auto": staging, "64KiB": min(staging, 65536)}.get(way, way)
         expect(asked - 64 < taken <= asked, f"{taken} bytes of staging, asked for {asked}")
-    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 1, "--resume", where / "state" / "step-00000009", "--log", where / "again", *folder)
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 10, "--resume", where / "state" / "step-00000009", "--log", where / "again", *folder)
     expect(read_log(where / "again")[0][0]["loss"] == results[None][0][9], "the state resumes with another loss")
 
 
@@ -289,7 +289,7 @@ def lost_process(session):
         expect(newest(state) > done, f"{states(state)}")
         done = newest(state)
     where, whole = session.folder(), session.folder()
-    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 1, "--resume", state, "--save", where / "w")
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", done + 1, "--resume", state, "--save", where / "w")
     session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", done + 1, "--save", whole / "w")
     expect(digest(where / "w") == digest(whole / "w"), "other weights than without the losses")
 
@@ -310,7 +310,7 @@ def interrupted(session):
     saved = [e["step"] for e in events if e["event"] == "saved_state"]
     expect(saved[-1] == len(steps) and saved[:-1] == list(range(5, len(steps), 5)), f"{len(steps)} steps, saved are {saved}")
     expect(newest(where / "state") == len(steps), f"{states(where / 'state')}")
-    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 1, "--resume", where / "state")
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", len(steps) + 1, "--resume", where / "state")
 
 
 def refused_staging(session):
@@ -357,7 +357,7 @@ def full_disk(session, staging):
     steps = read_log(where / "log")[0]
     expect(20 <= steps[-1]["step"] + 1 < 40, f"the run goes on until step {steps[-1]}")
     expect(all_files(where / "state") == before, f"something changed: {sorted(all_files(where / 'state'))}")
-    session.succeed("sheaf-run", *arguments, "--steps", 1, "--resume", where / "state")
+    session.succeed("sheaf-run", *arguments, "--steps", 5, "--resume", where / "state")
 
 
 def memory(session):

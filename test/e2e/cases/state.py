@@ -22,7 +22,7 @@ def cases(session):
 def resharded(session, config, before, after):
     half, state = session.steps // 2, session.folder() / "state"
     train(session, config, *before, steps=half, run_options=("--save-state", state))
-    rest = train(session, config, *after, steps=session.steps - half, run_options=("--resume", state))
+    rest = train(session, config, *after, steps=session.steps, run_options=("--resume", state))
     expect_reference(config, rest.steps, first=half)
 
 
@@ -59,8 +59,8 @@ def frozen(session, precision):
     frozen = (*options, "--freeze", "^fc1")
     first = train(session, config, 2, 3, steps=4, compile_options=options, run_options=("--save-state", folder / "a"))
     plan = session.plan(config.model, 4, 1, 8, (*config.options, *frozen))
-    common = (*data_arguments(config), "--steps", 3)
-    done = session.succeed("sheaf-run", plan, *common, "--resume", folder / "a", "--save-state", folder / "b", "--save", folder / "b.safetensors")
+    common = data_arguments(config)
+    done = session.succeed("sheaf-run", plan, *common, "--steps", 7, "--resume", folder / "a", "--save-state", folder / "b", "--save", folder / "b.safetensors")
     expect("frozen now, and trained in the state: fc1.bias, fc1.weight" in done.err.replace("fc1.weight, fc1.bias", "fc1.bias, fc1.weight"), done.err)
     if precision == "f32":
         before, after = read_safetensors(first.weights), read_safetensors(folder / "b.safetensors")
@@ -68,7 +68,7 @@ def frozen(session, precision):
             expect((before[name].values == after[name].values) == name.startswith("fc1"), f"{name} is frozen and has changed, or the other way round")
     # Trained again: as in a run whose moments of fc1 are zero.
     again = session.plan(config.model, 2, 0, 8, (*config.options, *options))
-    done = session.succeed("sheaf-run", again, *common, "--resume", folder / "b", "--log", folder / "log", "--save", folder / "c.safetensors")
+    done = session.succeed("sheaf-run", again, *common, "--steps", 10, "--resume", folder / "b", "--log", folder / "log", "--save", folder / "c.safetensors")
     expect("trained now, and frozen in the state: fc1" in done.err and "optimizer state begins at zero" in done.err, done.err)
     expect([s["step"] for s in read_log(folder / "log")[0]] == [7, 8, 9], "the run does not go on from step 7")
     last, start = (read_safetensors(path) for path in (folder / "c.safetensors", first.weights))
@@ -81,7 +81,7 @@ def damaged(session):
     """A flipped byte in a saved state is a short error, or, where it does not matter, changes nothing."""
     config, state = CONFIGS["mlp-adamw"], session.folder() / "state"
     train(session, config, 2, 2, steps=3, run_options=("--save-state", state))
-    intact = train(session, config, 2, 2, steps=1, run_options=("--resume", state)).steps[0]["loss"]
+    intact = train(session, config, 2, 2, steps=4, run_options=("--resume", state)).steps[0]["loss"]
     plan = session.plan(config.model, 2, 2, 8, config.options)
     files = sorted(p for p in state.rglob("*") if p.is_file() and p.stat().st_size)
     expect(files, f"{state} is empty")
@@ -93,7 +93,7 @@ def damaged(session):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 0x10
         path.write_bytes(content)
-        done = session.call("sheaf-run", plan, *data_arguments(config), "--steps", 1, "--resume", where / "state", "--log", where / "log")
+        done = session.call("sheaf-run", plan, *data_arguments(config), "--steps", 4, "--resume", where / "state", "--log", where / "log")
         expect(done.code in (0, 1), f"exit {done.code} on a damaged {victim.name}")
         if done.code:
             refused += 1
@@ -109,7 +109,7 @@ def shuffle_goes_on(session):
     shuffle = ("--shuffle", 5)
     whole = train(session, config, 2, 3, steps=20, run_options=shuffle)
     train(session, config, 2, 3, steps=10, run_options=shuffle + ("--save-state", state))
-    rest = train(session, config, 2, 3, steps=10, run_options=shuffle + ("--resume", state))
+    rest = train(session, config, 2, 3, steps=20, run_options=shuffle + ("--resume", state))
     plain = train(session, config, 2, 3, steps=20)
     expect([s["loss"] for s in rest.steps] == [s["loss"] for s in whole.steps[10:]], "the resumed half has other losses")
     expect(whole.steps[0]["loss"] != plain.steps[0]["loss"], "--shuffle reads the same rows as without it")

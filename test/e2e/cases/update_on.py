@@ -118,7 +118,7 @@ def resumed(session):
             return train(session, config, 4, 3, steps, ("--offload", "optimizer=host", *options), more)
 
         run(half, before, "--save-state", state)
-        rest = run(STEPS - half, after, "--resume", state)
+        rest = run(STEPS, after, "--resume", state)
         expect(digest(rest.weights) == digest(whole.weights), f"{before} then {after}: other weights")
 
 

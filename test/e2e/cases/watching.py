@@ -88,7 +88,7 @@ def events(session):
 def resumed(session):
     """A resumed run adds a file to the folder, which tells readers to forget what came after its first step."""
     where = session.folder()
-    for steps, more in ((4, ("--save-state", where / "state")), (2, ("--resume", where / "state"))):
+    for steps, more in ((4, ("--save-state", where / "state")), (6, ("--resume", where / "state"))):
         session.succeed("sheaf-run", plan(session), *data_arguments(CONFIG), "--steps", steps, "--log-dir", where / "events", *more)
     files = sorted(event_files(where / "events"), key=lambda f: read_events(f)[1][0])
     expect([[step for step, _, _ in read_events(f)[1:]] for f in files] == [[0, 0, 1, 2, 3], [4, 4, 5]], f"the records of {files}")

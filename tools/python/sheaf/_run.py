@@ -8,6 +8,7 @@ import queue
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import weakref
@@ -32,7 +33,8 @@ _before: Any = None  # the handler of SIGINT that ours calls
 
 def _on_interrupt(number: int, frame: Any) -> Any:
     for run in list(_alive):
-        run.stop()
+        if run.stop():
+            print(f"sheaf: interrupted: {run.how_to_resume()}", file=sys.stderr)
     if callable(_before):
         return _before(number, frame)
     raise KeyboardInterrupt
@@ -61,8 +63,9 @@ class Run:
     """
 
     def __init__(self, plan: Plan, process: subprocess.Popen[str], log: int, folder: pathlib.Path, feeder: Feeder | None,
-                 callbacks: Sequence[Callback]) -> None:
+                 callbacks: Sequence[Callback], state: Option = None) -> None:
         self.plan = plan
+        self.state = state  # the folder that the same call with resume= goes on from
         self.records: list[Record] = []
         self.weights = folder / "weights.safetensors"
         self._process, self._feeder, self._callbacks = process, feeder, callbacks
@@ -79,7 +82,10 @@ class Run:
     def _read_log(self, log: int) -> None:
         with open(log, encoding="utf-8") as lines:
             for line in lines:
-                self._queue.put(json.loads(line))
+                record = json.loads(line)
+                if record.get("event") == "start":
+                    self.state = record["state"]
+                self._queue.put(record)
         self._queue.put(None)
 
     def _read_messages(self) -> None:
@@ -124,10 +130,19 @@ class Run:
             pass
         return self
 
-    def stop(self) -> None:
-        """Asks for an orderly end after the step under way, as Ctrl-C does."""
-        if self._process.poll() is None:
+    def stop(self) -> bool:
+        """Asks for an orderly end after the step under way, as Ctrl-C does. Returns False if the run has ended already."""
+        alive = self._process.poll() is None
+        if alive:
             self._process.terminate()
+        return alive
+
+    def how_to_resume(self) -> str:
+        """Says how training goes on after this run was stopped."""
+        if not self.state:
+            return "no state is saved; save_state='DIR' saves one"
+        rows = ", with data that leave out the rows read before" if self._feeder else ""
+        return f"the same call with resume={str(self.state)!r} goes on{rows}"
 
     def __enter__(self) -> Run:
         return self
@@ -176,6 +191,8 @@ def train(plan: Plan | str | os.PathLike[str], data: Data, steps: int | None = N
     advanced in a thread. callbacks: called with each record. eval_data: rows of the evaluation, with eval_every. output: a
     folder for the trained weights, weights.safetensors; without it they last as long as the run object.
 
+    steps, epochs: the length of the whole training. A run with resume= does what is left of it: the same call goes on.
+
     All other options of `sheaf-run` by name: shuffle=1, lr=1e-3, save_state="state", resume="state", threads_per_rank=2.
     """
     plan = plan if isinstance(plan, Plan) else Plan(plan)
@@ -219,4 +236,4 @@ def _start(plan: Plan, data: Data, scratch: pathlib.Path, folder: pathlib.Path, 
         os.close(log_writer)
     if feeder:
         feeder.start()
-    return Run(plan, process, log, folder, feeder, callbacks)
+    return Run(plan, process, log, folder, feeder, callbacks, options.get("save_state"))
