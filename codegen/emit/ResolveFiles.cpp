@@ -54,7 +54,7 @@ void hashPieces(ArrayRef<Piece> pieces, unsigned threads) {
   for (std::thread& other : others) other.join();
 }
 
-// Appends hashes to the sources of parameters and constants that lie in files that exist.
+// Appends hashes to the sources of parameters, copied tensors and constants that lie in files that exist.
 LogicalResult hashSources(plan_ir::ProgramOp program, ArrayRef<fs::path> paths, unsigned threads) {
   std::vector<MappedFile> files(paths.size());
   std::vector<std::pair<Operation*, SmallVector<int64_t>>> sources;
@@ -127,7 +127,8 @@ LogicalResult resolveFiles(plan_ir::ProgramOp program, const std::string& modelF
   };
   for (Operation& op : block)
     if (auto value = op.getAttrOfType<ElementsAttr>("value"))
-      if (isa<plan_ir::ConstantOp, plan_ir::ParameterOp>(op) && failed(append(&op, value))) return failure();
+      if (isa<plan_ir::ConstantOp, plan_ir::ParameterOp, plan_ir::CopiedOp>(op) && failed(append(&op, value)))
+        return failure();
   auto hashed = [&] { return hashThreads ? hashSources(program, paths, hashThreads) : success(); };
   if (data.empty()) return hashed();
 

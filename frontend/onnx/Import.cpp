@@ -382,6 +382,41 @@ LogicalResult Importer::finish(const Tensor& loss) {
   return success();
 }
 
+LogicalResult Importer::listCopied() {
+  llvm::StringSet<> known, used;
+  for (auto parameter : module->getOps<train::ParameterOp>()) {
+    known.insert(train::nameOf(parameter.getSymName()));
+    if (auto aliases = parameter->getAttrOfType<ArrayAttr>(train::kAliasesAttr))
+      for (auto alias : aliases.getAsRange<StringAttr>()) known.insert(alias.getValue());
+  }
+  for (const onnx::NodeProto& node : model.graph().node())
+    forEachInput(node, [&](StringRef name) { used.insert(name); });
+  SmallVector<Attribute> copied;
+  for (const onnx::TensorProto& tensor : model.graph().initializer()) {
+    const ParameterRole& role = parameters.role(tensor, nullptr, -1);
+    const bool isUsed = used.contains(tensor.name());
+    const Type type = elementType(builder.getContext(), tensor.data_type());
+    if (!type || !parameters.isOfModule(model, tensor, isUsed) || known.contains(role.name)) continue;
+    emit.enter(model.location(), "initializer '" + tensor.name() + "'");
+    FailureOr<Initial> initial = Initial{};
+    if (elementCount(role.shape) != 0) initial = initialOf(role, tensor);
+    if (failed(initial)) return failure();
+    known.insert(role.name);
+    NamedAttrList entry;
+    entry.set("name", builder.getStringAttr(role.name));
+    entry.set("type", TypeAttr::get(RankedTensorType::get(role.shape, type)));
+    if (role.permutation) entry.set("permutation", builder.getDenseI64ArrayAttr(*role.permutation));
+    if (initial->source) entry.set("source", initial->source);
+    if (initial->value) entry.set("value", initial->value);
+    if (!role.parameter && isUsed) entry.set("constant", builder.getUnitAttr());
+    if (!role.aliases.empty())
+      entry.set("aliases", builder.getStrArrayAttr(SmallVector<StringRef>(role.aliases.begin(), role.aliases.end())));
+    copied.push_back(entry.getDictionary(builder.getContext()));
+  }
+  if (!copied.empty()) (*module)->setAttr("train.copied", builder.getArrayAttr(copied));
+  return success();
+}
+
 LogicalResult Importer::readTrainingForm() {
   if (!model.proto().training_info_size() || !options.loss.empty() || !options.optimizer.empty() ||
       options.form == Form::kOutputs)
@@ -408,6 +443,8 @@ OwningOpRef<ModuleOp> Importer::run() {
   auto loss = importLoss();
   if (failed(loss) || failed(evaluates() ? finishEvaluation(*loss) : finish(*loss))) return {};
   if (training && !evaluates() && failed(emitOptimizers(*this, *training, *module))) return {};
+  // Initializers of a training algorithm may be its state.
+  if (!training && !evaluates() && failed(listCopied())) return {};
   (*module)->setAttr("train.ranks", builder.getI64IntegerAttr(options.shares()));
   if (options.shares() != options.pieces())
     (*module)->setAttr("train.widen_to", builder.getI64IntegerAttr(options.pieces()));

@@ -246,7 +246,9 @@ Tensor Importer::initialValue(const onnx::TensorProto& tensor) {
 
 Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand) {
   ParameterRole role = parameters.role(tensor, user, operand);
-  if (!role.parameter) {
+  const bool empty = elementCount(ArrayRef(tensor.dims().data(), tensor.dims().size())) == 0;
+  if (!role.parameter || empty) {
+    if (empty) role.reason = "no elements";
     if (auto it = root.values.find(tensor.name()); it != root.values.end()) return it->second.tensor;
     Shape shape(tensor.dims().begin(), tensor.dims().end());
     bool large = elementCount(shape).value_or(0) > kMaxConstant;
@@ -278,6 +280,23 @@ ElementsAttr Importer::firstRows(const onnx::TensorProto& tensor, const Paramete
   return DenseElementsAttr::getFromRawBuffer(type, ArrayRef<char>(first.data(), first.size()));
 }
 
+FailureOr<Importer::Initial> Importer::initialOf(const ParameterRole& role, const onnx::TensorProto& tensor) {
+  if (isUnstored(tensor)) return Initial{};
+  if (role.rows && !role.holder) return Initial{{}, firstRows(tensor, role)};
+  const onnx::TensorProto& holder = role.holder ? *role.holder : tensor;
+  const FailureOr<std::optional<Model::Source>> source = model.source(holder);
+  if (failed(source)) return failure();
+  if (*source && !initials.contains(holder.name()))
+    return Initial{train::SourceAttr::get(builder.getContext(), builder.getStringAttr((*source)->file),
+                                          (*source)->offset, (*source)->length),
+                   {}};
+  const Tensor constant = initialValue(holder);
+  if (!constant) return failure();
+  // `value` has the parameter's shape: repetitions are written out unless it is a splat.
+  auto type = RankedTensorType::get(role.shape, elementType(builder.getContext(), tensor.data_type()));
+  return Initial{{}, constant.constant()->written().attribute().reshape(type)};
+}
+
 Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) {
   Type type = elementType(builder.getContext(), tensor.data_type());
   Value value;
@@ -285,25 +304,9 @@ Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) 
   if (read.tensor) {
     value = read.tensor.value();
   } else {
-    const onnx::TensorProto& holder = role.holder ? *role.holder : tensor;
-    const bool unstored = model.artifacts() && model.artifacts()->unstored.contains(tensor.name());
-    auto source = unstored ? std::optional<Model::Source>() : model.source(holder);
-    if (failed(source)) return {};
-    train::SourceAttr where;
-    ElementsAttr data;
-    if (unstored) {
-      role.reason = "without initial values: the model's folder has no checkpoint";
-    } else if (role.rows && !role.holder) {
-      data = firstRows(tensor, role);
-    } else if (*source && !initials.contains(holder.name())) {
-      where = train::SourceAttr::get(builder.getContext(), builder.getStringAttr((*source)->file), (*source)->offset,
-                                     (*source)->length);
-    } else {
-      Tensor constant = initialValue(holder);
-      if (!constant) return {};
-      // `value` has the parameter's shape: repetitions are written out unless it is a splat.
-      data = constant.constant()->written().attribute().reshape(RankedTensorType::get(role.shape, type));
-    }
+    const FailureOr<Initial> initial = initialOf(role, tensor);
+    if (failed(initial)) return {};
+    if (isUnstored(tensor)) role.reason = "without initial values: the model's folder has no checkpoint";
     // Compiling says so later; a survey does not get there.
     if (surveyor && role.trainable && type.isF64())
       emit.error() << "parameter '" << role.name << "' is of f64, which is not trained: export the model in f32";
@@ -311,8 +314,8 @@ Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) 
     builder.setInsertionPoint(step);
     auto op = train::ParameterOp::create(
         builder, emit.location(), builder.getStringAttr(train::symbolOf(role.name)),
-        TypeAttr::get(RankedTensorType::get(role.shape, type)), builder.getBoolAttr(role.trainable), where, data,
-        role.permutation ? builder.getDenseI64ArrayAttr(*role.permutation) : DenseI64ArrayAttr());
+        TypeAttr::get(RankedTensorType::get(role.shape, type)), builder.getBoolAttr(role.trainable), initial->source,
+        initial->value, role.permutation ? builder.getDenseI64ArrayAttr(*role.permutation) : DenseI64ArrayAttr());
     if (!role.aliases.empty()) {
       SmallVector<StringRef> aliases(role.aliases.begin(), role.aliases.end());
       op->setDiscardableAttr(train::kAliasesAttr, builder.getStrArrayAttr(aliases));

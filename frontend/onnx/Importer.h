@@ -219,6 +219,17 @@ class Importer {
   mlir::LogicalResult applyGradients();  // that the model itself computes
   mlir::LogicalResult finish(const Tensor& loss);
   mlir::LogicalResult finishEvaluation(const Tensor& loss);  // an absent one in the form kOutputs
+  // Lists the tensors of the module's weights that the step does not hold as parameters: as train.copied.
+  mlir::LogicalResult listCopied();
+  // The bytes of a parameter before the first step: where they lie, or their values; neither if there are none.
+  struct Initial {
+    train::SourceAttr source;
+    mlir::ElementsAttr value;
+  };
+  mlir::FailureOr<Initial> initialOf(const ParameterRole& role, const onnx::TensorProto& tensor);
+  bool isUnstored(const onnx::TensorProto& tensor) const {
+    return model.artifacts() && model.artifacts()->unstored.contains(tensor.name());
+  }
   void markNeeded(const std::vector<std::string>& outputs);
   std::vector<std::string> results() const;               // values of the graph that the form needs
   std::vector<std::string> outputs() const;               // of the graph, that an evaluation hands over

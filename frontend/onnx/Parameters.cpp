@@ -10,6 +10,7 @@ namespace sheaf::frontend {
 namespace {
 
 constexpr StringRef kSignatureKind = "pkg.torch.export.graph_signature.InputSpec.kind";
+constexpr StringRef kPersistent = "pkg.torch.export.graph_signature.InputSpec.persistent";
 constexpr StringRef kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
 constexpr StringRef kNameScopes = "pkg.torch.onnx.name_scopes";
 constexpr StringRef kStatistics = "running statistics";
@@ -469,6 +470,16 @@ const ParameterRole& Parameters::role(const onnx::TensorProto& tensor, const onn
   static const ParameterRole constant;  // an initializer of the training algorithm
   auto it = roles.find(tensor.name());
   return it == roles.end() ? constant : it->second;
+}
+
+bool Parameters::isOfModule(const Model& model, const onnx::TensorProto& tensor, bool used) const {
+  const ParameterRole& known = role(tensor, nullptr, -1);
+  // These are views of a parameter that another initializer holds.
+  if (known.holder || known.viewTransposed) return false;
+  const StringRef kind = model.valueMetadata(tensor.name(), kSignatureKind);
+  if (kind == "PARAMETER") return true;
+  if (kind == "BUFFER") return model.valueMetadata(tensor.name(), kPersistent) == "True";
+  return known.parameter || (!used && kind.empty() && StringRef(tensor.name()).find_first_of(":/") == StringRef::npos);
 }
 
 void Parameters::trainOnly(ArrayRef<std::string> names) {

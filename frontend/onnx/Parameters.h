@@ -45,6 +45,10 @@ class Parameters {
   // The role of an initializer as one operand of a node sees it (merged initializers differ by use).
   const ParameterRole& role(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand) const;
 
+  // True if weights of the module have the tensor under the name of its role: it is a parameter or a persistent buffer,
+  // or no node uses it, so that the exporter did not make it for the graph.
+  bool isOfModule(const Model& model, const onnx::TensorProto& tensor, bool used) const;
+
   bool isUsed(const onnx::TensorProto& tensor) const { return uses.contains(tensor.name()); }
 
   // True for a parameter that may be a buffer.

@@ -168,6 +168,11 @@ void Reader::declarations() {
                         int64_t(p.bucket()), int64_t(p.offset()), source(p), typeOrNone(p.source_type()),
                         aliases.empty() ? ArrayAttr() : builder.getStrArrayAttr(aliases));
   }
+  for (const plan::Parameter& p : plan.copied()) {
+    SmallVector<StringRef> aliases(p.aliases().begin(), p.aliases().end());
+    CopiedOp::create(builder, loc, p.name(), p.type(), list(p.shape()), list(p.permutation()), p.constant(), source(p),
+                     aliases.empty() ? ArrayAttr() : builder.getStrArrayAttr(aliases));
+  }
   for (const plan::Constant& c : plan.constants())
     ConstantOp::create(builder, loc, buffers[c.buffer()], source(c), ElementsAttr());
   for (const plan::Generation& g : plan.generations())

@@ -101,6 +101,15 @@ def Plan_ParameterOp : Plan_Op<"parameter"> {
       (`aliases` $aliases^)? attr-dict }];
 }
 
+def Plan_CopiedOp : Plan_Op<"copied"> {
+  let summary = "a tensor of the model that is in no bucket and is saved as it is; `source` is that of a parameter";
+  let description = [{ `constant`: the step has the model's values as a constant. }];
+  let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape, DenseI64ArrayAttr:$permutation,
+      UnitAttr:$constant, DenseI64ArrayAttr:$source, OptionalAttr<StrArrayAttr>:$aliases);
+  let assemblyFormat = [{ $name `` $type $shape (`constant` $constant^)? `permutation` $permutation `source` $source
+      (`aliases` $aliases^)? attr-dict }];
+}
+
 def Plan_ConstantOp : Plan_Op<"constant"> {
   let summary = "a buffer filled from a file before the first step; `source` is that of a parameter";
   let description = [{ Before emission the bytes stand in the attribute `value` and `source` is empty. }];

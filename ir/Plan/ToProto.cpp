@@ -111,6 +111,18 @@ LogicalResult Writer::declaration(Operation* op) {
           for (StringAttr alias : p.getAliases()->getAsRange<StringAttr>()) out->add_aliases(alias.str());
         return success();
       })
+      .Case([&](CopiedOp c) {
+        plan::Parameter* out = plan.add_copied();
+        out->set_name(c.getName().str());
+        out->set_type(c.getType());
+        for (int64_t d : c.getShape()) out->add_shape(d);
+        for (int64_t d : c.getPermutation()) out->add_permutation(d);
+        out->set_constant(c.getConstant());
+        source(c.getSource(), out);
+        if (c.getAliases())
+          for (StringAttr alias : c.getAliases()->getAsRange<StringAttr>()) out->add_aliases(alias.str());
+        return success();
+      })
       .Case([&](ConstantOp c) {
         plan::Constant* out = plan.add_constants();
         out->set_buffer(buffers.lookup(c.getBuffer()));

@@ -1,6 +1,7 @@
 // Turns the step and the evaluation into a plan: buffers, and lists of instructions.
 #include "ir/Train/Outputs.h"
 #include "ir/Train/ParameterNames.h"
+#include "llvm/ADT/StringSet.h"
 #include "passes/StepModule.h"
 #include "passes/plan/Lowering.h"
 #include "runtime/plan/Types.h"
@@ -44,6 +45,7 @@ struct StepLowering : Lowering {
   LogicalResult lower(func::FuncOp function);
   void output(train::OutputOp op);
   void declareUnneededInputs();
+  void declareCopied();
 };
 
 void StepLowering::createProgram() {
@@ -192,6 +194,27 @@ void StepLowering::declareBuckets() {
   }
 }
 
+// An evaluation may have put some of them into buckets.
+void StepLowering::declareCopied() {
+  auto all = module->getAttrOfType<ArrayAttr>("train.copied");
+  if (!all) return;
+  llvm::StringSet<> known;
+  for (auto parameter : module.getOps<train::ParameterOp>()) known.insert(train::nameOf(parameter.getSymName()));
+  for (auto entry : all.getAsRange<DictionaryAttr>()) {
+    StringRef name = entry.getAs<StringAttr>("name").getValue();
+    if (known.contains(name)) continue;
+    auto type = cast<RankedTensorType>(entry.getAs<TypeAttr>("type").getValue());
+    auto permutation = entry.getAs<DenseI64ArrayAttr>("permutation");
+    SmallVector<int64_t> source;
+    if (auto from = entry.getAs<train::SourceAttr>("source"))
+      source = {file(from.getFile().getValue()), from.getOffset(), from.getLength()};
+    auto op = CopiedOp::create(head, module.getLoc(), name, elementTypeOf(type.getElementType()), type.getShape(),
+                               permutation ? permutation.asArrayRef() : ArrayRef<int64_t>(),
+                               bool(entry.get("constant")), source, entry.getAs<ArrayAttr>("aliases"));
+    if (auto value = entry.getAs<ElementsAttr>("value")) op->setAttr("value", value);
+  }
+}
+
 // The step and the evaluation share inputs by name.
 int64_t StepLowering::input(func::FuncOp function, unsigned argument) {
   StringRef name = function.getArgAttrOfType<StringAttr>(argument, "train.name").getValue();
@@ -289,6 +312,7 @@ LogicalResult StepLowering::run() {
   for (func::FuncOp function : parts) analyzeUses(function.getBody().front());
   for (func::FuncOp function : zero::functionsOf(module)) analyzeUses(function.getBody().front());
   declareBuckets();
+  declareCopied();
   scalarBuffer = buffer("scalars", plan::ACTIVATIONS, 0);
   normScalars = buffer("norm_scalars", plan::ACTIVATIONS, 8);
   if (failed(declareLossScale())) return failure();
@@ -387,9 +411,10 @@ void LowerToPlan::runOnOperation() {
   for (Operation& op : llvm::make_early_inc_range(*module.getBody()))
     if (!isa<ProgramOp>(op)) op.erase();
   module->removeAttr(train::kModelInputsAttr);
-  for (StringRef name : {"train.model", "train.training", "train.groups", "train.decisions", "train.floor",
-                         "train.origin", "train.evaluation_origin", "train.ranks", "train.batch", "train.micro_batches",
-                         "zero.stage", "zero.dealing", "zero.ranks_per_node", "zero.network_stage"})
+  for (StringRef name :
+       {"train.model", "train.training", "train.groups", "train.decisions", "train.copied", "train.floor",
+        "train.origin", "train.evaluation_origin", "train.ranks", "train.batch", "train.micro_batches", "zero.stage",
+        "zero.dealing", "zero.ranks_per_node", "zero.network_stage"})
     module->removeAttr(name);
 }
 

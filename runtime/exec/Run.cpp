@@ -10,6 +10,7 @@
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/transport/ProcessCommunicator.h"
+#include "runtime/exec/CopiedWeights.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/EvaluationRunner.h"
 #include "runtime/exec/FileResume.h"
@@ -267,7 +268,13 @@ class Run {
 
   Status initialise(const StateAccess& state) {
     SHEAF_RETURN_IF_ERROR(writeLossScale(state, in_.position));
-    WeightFiles files(*in_.plan, folderOf(in_.planPath), options_.weightsFolder);
+    WeightFiles& files = weightFiles_.emplace(*in_.plan, folderOf(in_.planPath), options_.weightsFolder);
+    if (!options_.save.empty()) {
+      Expected<CopiedWeights> copied = CopiedWeights::find(*in_.plan, files, in_.weights ? &*in_.weights : nullptr,
+                                                           job_.group(), [&](const std::string& text) { warn(text); });
+      if (!copied.ok()) return copied.status();
+      copied_ = std::move(*copied);
+    }
     if (in_.fileState && in_.fileState->step) {
       if (Status status = onEachRank(&RankContext::verifyChecksum); !status.ok())
         return Status::error(cat("--resume: ", status.message()));
@@ -491,8 +498,9 @@ class Run {
       SHEAF_RETURN_IF_ERROR(finishSaves());
     }
     if (!options_.save.empty())
-      if (Status status = io::isShardIndex(options_.save) ? saveWeightShards(state, options_.save, options_.shardBytes)
-                                                          : saveWeights(state, options_.save);
+      if (Status status = io::isShardIndex(options_.save)
+                              ? saveWeightShards(state, *copied_, options_.save, options_.shardBytes)
+                              : saveWeights(state, *copied_, options_.save);
           !status.ok())
         return Status::error(cat("--save: ", status.message()));
     const bool captured = gradients_ && in_.position.step > firstStep_;
@@ -574,6 +582,8 @@ class Run {
   std::atomic<bool> errorLogged_ = false;
   std::optional<Progress> progress_;
   std::vector<std::unique_ptr<RankContext>> ranks_;
+  std::optional<WeightFiles> weightFiles_;
+  std::optional<CopiedWeights> copied_;  // for --save
   std::optional<StateSaver> saver_;
   std::optional<GradientCapture> gradients_;
   std::optional<Trace> trace_;

@@ -90,11 +90,12 @@ Status forEachNamedRun(const plan::Parameter& parameter, uint64_t begin, std::sp
   return {};
 }
 
-Status saveWeightShards(const StateAccess& state, const std::string& index, uint64_t shardBytes) {
+Status saveWeightShards(const StateAccess& state, const CopiedWeights& copied, const std::string& index,
+                        uint64_t shardBytes) {
   const plan::Plan& plan = state.plan();
   using Part = io::ShardWriter::Part;
-  Expected<io::ShardWriter> writer =
-      io::ShardWriter::create(index, weightEntries(state), shardBytes, state.first() ? Part::kMake : Part::kJoin);
+  Expected<io::ShardWriter> writer = io::ShardWriter::create(index, weightEntries(state, copied), shardBytes,
+                                                             state.first() ? Part::kMake : Part::kJoin);
   if (!writer.ok()) return writer.status();
   SHEAF_RETURN_IF_ERROR(barrier(state, "the files of whole weights"));
   // Tensor after tensor, so that files are written one after the other.
@@ -123,6 +124,10 @@ Status saveWeightShards(const StateAccess& state, const std::string& index, uint
           }));
     }
   }
+  for (size_t i = 0; state.first() && i < copied.tensors().size(); ++i)
+    SHEAF_RETURN_IF_ERROR(copied.read(*copied.tensors()[i], [&](std::span<const std::byte> bytes) {
+      return writer->write(static_cast<size_t>(plan.parameters_size()) + i, 0, bytes);
+    }));
   SHEAF_RETURN_IF_ERROR(writer->sync());
   SHEAF_RETURN_IF_ERROR(barrier(state, "whole weights"));
   if (state.first()) SHEAF_RETURN_IF_ERROR(writer->commit());

@@ -7,13 +7,15 @@
 #include <string>
 
 #include "runtime/base/Status.h"
+#include "runtime/exec/CopiedWeights.h"
 #include "runtime/exec/StateAccess.h"
 
 namespace sheaf::exec {
 
 // What saveWeights() would write, as SafetensorsShards.h lays it out at the path `index`. Every process calls it and
 // writes what its ranks own, so that all must see the folder.
-Status saveWeightShards(const StateAccess& state, const std::string& index, uint64_t shardBytes);
+Status saveWeightShards(const StateAccess& state, const CopiedWeights& copied, const std::string& index,
+                        uint64_t shardBytes);
 
 // Values of a parameter in the plan's order, from element `begin` on, as runs of elements that lie side by side in the
 // named order: calls visit(place, elements), `place` the number of the run's first element, until a call fails.

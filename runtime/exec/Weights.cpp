@@ -60,18 +60,6 @@ Status loadNamed(const StateAccess& state, const plan::Parameter& parameter, con
   return {};
 }
 
-Status checkReplacement(const plan::Parameter& parameter, const io::Tensor& tensor) {
-  std::vector<int64_t> shape = namedShape(parameter);
-  if (tensor.shape != shape)
-    return Status::error(cat("--weights: tensor '", parameter.name(), "' has shape ", shapeText(tensor.shape),
-                             ", the model's has ", shapeText(shape)));
-  io::DataType target = io::dataTypeOf(parameter.type());
-  if (!io::convertible(tensor.type, target))
-    return Status::error(cat("--weights: tensor '", parameter.name(), "' is ", io::nameOf(tensor.type),
-                             ", the model's is ", io::nameOf(target)));
-  return {};
-}
-
 }  // namespace
 
 std::vector<int64_t> namedShape(const plan::Parameter& parameter) {
@@ -98,6 +86,18 @@ void planToNamed(const plan::Parameter& parameter, const std::byte* values, size
   for (int i = 0; i < parameter.permutation_size(); ++i)
     strides[static_cast<size_t>(parameter.permutation(i))] = all[static_cast<size_t>(i)];
   gatherStrided(values, namedShape(parameter), strides, elementBytes, 0, count, out);
+}
+
+Status checkReplacement(const plan::Parameter& parameter, const io::Tensor& tensor) {
+  std::vector<int64_t> shape = namedShape(parameter);
+  if (tensor.shape != shape)
+    return Status::error(cat("--weights: tensor '", parameter.name(), "' has shape ", shapeText(tensor.shape),
+                             ", the model's has ", shapeText(shape)));
+  io::DataType target = io::dataTypeOf(parameter.type());
+  if (!io::convertible(tensor.type, target))
+    return Status::error(cat("--weights: tensor '", parameter.name(), "' is ", io::nameOf(tensor.type),
+                             ", the model's is ", io::nameOf(target)));
+  return {};
 }
 
 Status clearPadding(const StateAccess& state, bool states) {
@@ -169,6 +169,16 @@ Status loadWeights(const StateAccess& state, WeightFiles& files, const std::opti
     }
     (parameter.has_source() ? kept : missing).push_back(parameter.name());
   }
+  for (const plan::Parameter& tensor : plan.copied()) {
+    known.insert(tensor.name());
+    known.insert(tensor.aliases().begin(), tensor.aliases().end());
+    const io::Tensor* other = replacement && tensor.constant() ? replacement->file.find(tensor.name()) : nullptr;
+    if (!other || !tensor.has_source()) continue;
+    Expected<std::span<const std::byte>> bytes = files.bytes(tensor.source(), [](uint64_t, uint64_t) { return true; });
+    if (!bytes.ok() || !std::equal(bytes->begin(), bytes->end(), other->data.begin(), other->data.end()))
+      note(cat("--weights: '", tensor.name(), "' of the file is not taken: it is a constant of the step, which keeps ",
+               "the model's values"));
+  }
   std::vector<std::string> unused;  // tensors of the file
   if (replacement)
     for (const auto& [name, tensor] : replacement->file.tensors())
@@ -214,19 +224,21 @@ Status loadWeights(const StateAccess& state, WeightFiles& files, const std::opti
   return {};
 }
 
-std::vector<io::SafetensorsWriter::Entry> weightEntries(const StateAccess& state) {
+std::vector<io::SafetensorsWriter::Entry> weightEntries(const StateAccess& state, const CopiedWeights& copied) {
   std::vector<io::SafetensorsWriter::Entry> entries;
   for (const plan::Parameter& parameter : state.plan().parameters()) {
     const plan::Bucket& bucket = state.plan().buckets(static_cast<int>(parameter.bucket()));
     entries.push_back(
         {parameter.name(), io::dataTypeOf(plan::slotType(bucket, exactSlot(bucket))), namedShape(parameter)});
   }
+  const std::vector<io::SafetensorsWriter::Entry> others = copied.entries();
+  entries.insert(entries.end(), others.begin(), others.end());
   return entries;
 }
 
-Status saveWeights(const StateAccess& state, const std::string& path) {
+Status saveWeights(const StateAccess& state, const CopiedWeights& copied, const std::string& path) {
   const plan::Plan& plan = state.plan();
-  const std::vector<io::SafetensorsWriter::Entry> entries = weightEntries(state);
+  const std::vector<io::SafetensorsWriter::Entry> entries = weightEntries(state, copied);
   std::optional<io::SafetensorsWriter> writer;
   if (state.first()) {
     Expected<io::SafetensorsWriter> made = io::SafetensorsWriter::create(path, entries, {{"format", "pt"}});
@@ -253,7 +265,10 @@ Status saveWeights(const StateAccess& state, const std::string& path) {
       }
     }
   }
-  return writer ? writer->commit() : Status();
+  if (!writer) return {};
+  for (const plan::Parameter* tensor : copied.tensors())
+    SHEAF_RETURN_IF_ERROR(copied.read(*tensor, [&](std::span<const std::byte> bytes) { return writer->write(bytes); }));
+  return writer->commit();
 }
 
 }  // namespace sheaf::exec

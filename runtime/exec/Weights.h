@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/Status.h"
+#include "runtime/exec/CopiedWeights.h"
 #include "runtime/exec/StateAccess.h"
 #include "runtime/exec/WeightFiles.h"
 #include "runtime/io/Safetensors.h"
@@ -26,6 +27,9 @@ void planToNamed(const plan::Parameter& parameter, const std::byte* values, size
 // none. An error if there are two that differ.
 Expected<const io::Tensor*> tensorOf(const plan::Parameter& parameter, const io::Safetensors& file);
 
+// An error unless a tensor of --weights has the parameter's shape and a type that can become its type.
+Status checkReplacement(const plan::Parameter& parameter, const io::Tensor& tensor);
+
 // Weights that replace those that the plan names.
 struct Replacement {
   const io::Safetensors& file;
@@ -38,12 +42,12 @@ Status loadWeights(const StateAccess& state, WeightFiles& files, const std::opti
                    const std::function<void(const std::string&)>& note);
 Status loadConstants(const StateAccess& state, WeightFiles& files);
 
-// The tensors of saveWeights(), one for each parameter, in order.
-std::vector<io::SafetensorsWriter::Entry> weightEntries(const StateAccess& state);
+// The tensors of saveWeights(): one for each parameter, in order, then those that are copied.
+std::vector<io::SafetensorsWriter::Entry> weightEntries(const StateAccess& state, const CopiedWeights& copied);
 
-// All parameters in the named layout: their exact values, in f32 where there are master weights. Every process calls
-// it; process 0 writes.
-Status saveWeights(const StateAccess& state, const std::string& path);
+// All parameters in the named layout: their exact values, in f32 where there are master weights; and `copied`. Every
+// process calls it; process 0 writes.
+Status saveWeights(const StateAccess& state, const CopiedWeights& copied, const std::string& path);
 
 // Zeros into padding and, if `states`, optimizer state: what no file gives a value to.
 Status clearPadding(const StateAccess& state, bool states);

@@ -57,6 +57,7 @@ class TableVerifier {
     SHEAF_RETURN_IF_ERROR(files());
     SHEAF_RETURN_IF_ERROR(buckets());
     SHEAF_RETURN_IF_ERROR(parameters());
+    SHEAF_RETURN_IF_ERROR(copied());
     SHEAF_RETURN_IF_ERROR(constants());
     SHEAF_RETURN_IF_ERROR(generations());
     SHEAF_RETURN_IF_ERROR(inputs());
@@ -356,6 +357,26 @@ class TableVerifier {
           return wrong(named("parameter", list[i], after.name()),
                        cat("it overlaps '", before.name(), "' in its bucket"));
       }
+    }
+    return {};
+  }
+
+  Status copied() {
+    std::set<std::string> names;
+    for (const Parameter& parameter : plan_.parameters()) names.insert(parameter.name());
+    for (int i = 0; i < plan_.copied_size(); ++i) {
+      const Parameter& tensor = plan_.copied(i);
+      const std::string what = named("copied tensor", i, tensor.name());
+      if (tensor.name().empty() || !names.insert(tensor.name()).second)
+        return wrong(what, "its name is empty or taken");
+      if (elementBytes(tensor.type()) == 0) return wrong(what, "its type is not known");
+      const std::optional<uint64_t> count = elementCount(shapeOf(tensor));
+      if (!count) return wrong(what, cat("its shape is ", shapeText(shapeOf(tensor))));
+      SHEAF_RETURN_IF_ERROR(permutation(what, tensor));
+      if (!tensor.has_source()) continue;
+      SHEAF_RETURN_IF_ERROR(source(what, tensor.source()));
+      if (const uint64_t bytes = *count * elementBytes(tensor.type()); tensor.source().length() != bytes)
+        return wrong(what, cat("its source has ", tensor.source().length(), " bytes, its shape needs ", bytes));
     }
     return {};
   }

@@ -4,7 +4,7 @@ import json
 import math
 import struct
 
-_CODES = {"F32": "f", "F64": "d", "I64": "q", "I32": "i", "U8": "B"}
+_CODES = {"F32": "f", "F64": "d", "I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "B", "BF16": "H", "F16": "H"}
 
 
 class Tensor:

@@ -106,6 +106,24 @@ plan::KernelLaunch& kernel(plan::Plan& plan) {
   return *first(plan, plan::Instruction::kKernel).mutable_kernel();
 }
 
+// A copied tensor with the bytes of a parameter.
+plan::Parameter& copied(plan::Plan& plan) {
+  plan::Parameter& tensor = *plan.add_copied();
+  tensor = plan.parameters(0);
+  tensor.set_name("unread");
+  return tensor;
+}
+
+TEST(Verify, CopiedTensorsMayHaveNoElementsAndNoBytes) {
+  TrainingPlan made(2, 3, 8);
+  copied(made.plan);
+  plan::Parameter& empty = *made.plan.add_copied();
+  empty.set_name("empty");
+  empty.set_type(plan::I64);
+  empty.add_shape(0);
+  EXPECT_EQ(plan::verifyPlan(made.plan).message(), "");
+}
+
 class Mutants : public ::testing::TestWithParam<Mutant> {};
 
 TEST_P(Mutants, AreRefused) {
@@ -149,6 +167,13 @@ const Mutant kMutants[] = {
     {"SourceType", [](auto& p) { p.mutable_parameters(0)->set_source_type(plan::BF16); }, "its shape needs 96"},
     {"SourceInteger", [](auto& p) { p.mutable_parameters(0)->set_source_type(plan::I32); },
      "its source is of type i32"},
+    {"CopiedName", [](auto& p) { copied(p).set_name(p.parameters(1).name()); }, "its name is empty or taken"},
+    {"CopiedTwice", [](auto& p) { copied(p), copied(p); }, "copied tensor 1 'unread'"},
+    {"CopiedType", [](auto& p) { copied(p).clear_type(); }, "its type is not known"},
+    {"CopiedShape", [](auto& p) { copied(p).set_shape(0, -1); }, "its shape is"},
+    {"CopiedPermutation", [](auto& p) { copied(p).set_permutation(0, 0); }, "permutation"},
+    {"CopiedFile", [](auto& p) { copied(p).mutable_source()->set_file(3); }, "its source file"},
+    {"CopiedLength", [](auto& p) { copied(p).mutable_source()->set_length(4); }, "its source has 4 bytes"},
     {"MasterMissing", [](auto& p) { p.mutable_buckets(0)->set_type(plan::BF16); }, "without master weights"},
     {"MasterTwice", [](auto& p) { p.mutable_buckets(0)->set_master(true); }, "keeps the same again"},
     {"MasterWithoutState",

@@ -3,7 +3,9 @@
 #include <optional>
 
 #include "frontend/onnx/Export.h"
+#include "runtime/base/AtomicFile.h"
 #include "runtime/base/Text.h"
+#include "runtime/exec/CopiedWeights.h"
 #include "runtime/exec/SavedState.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/io/Checkpoint.h"
@@ -54,6 +56,8 @@ class TrainedWeights {
   }
 
   const plan::Plan& plan() const { return *plan_; }
+  // Null if the weights are those of a state.
+  const io::Safetensors* file() const { return file_ ? &*file_ : nullptr; }
   const plan::Parameter* find(const std::string& name) const {
     auto it = byName_.find(name);
     return it == byName_.end() ? nullptr : it->second;
@@ -111,10 +115,16 @@ class TrainedWeights {
   std::optional<io::Checkpoint> state_;
 };
 
-Status writeSafetensors(const TrainedWeights& trained, const std::string& path) {
+Status writeSafetensors(const TrainedWeights& trained, const std::string& plan, const std::string& path) {
   std::vector<io::SafetensorsWriter::Entry> entries;
   for (const plan::Parameter& parameter : trained.plan().parameters())
     entries.push_back({parameter.name(), trained.exactType(parameter), exec::namedShape(parameter)});
+  exec::WeightFiles files(trained.plan(), folderOf(plan), "");
+  Expected<exec::CopiedWeights> copied =
+      exec::CopiedWeights::find(trained.plan(), files, trained.file(), nullptr,
+                                [](const std::string& text) { print(cat("warning: ", text, "\n")); });
+  if (!copied.ok()) return copied.status();
+  for (const auto& entry : copied->entries()) entries.push_back(entry);
   Expected<io::SafetensorsWriter> writer = io::SafetensorsWriter::create(path, entries, {{"format", "pt"}});
   if (!writer.ok()) return writer.status();
   for (const plan::Parameter& parameter : trained.plan().parameters()) {
@@ -125,6 +135,9 @@ Status writeSafetensors(const TrainedWeights& trained, const std::string& path) 
     exec::planToNamed(parameter, reinterpret_cast<const std::byte*>(values->data()), io::bytesOf(type), named.data());
     SHEAF_RETURN_IF_ERROR(writer->write(named));
   }
+  for (const plan::Parameter* tensor : copied->tensors())
+    SHEAF_RETURN_IF_ERROR(
+        copied->read(*tensor, [&](std::span<const std::byte> bytes) { return writer->write(bytes); }));
   return writer->commit();
 }
 
@@ -170,7 +183,7 @@ int exportTrained(ExportCommandOptions& o, const options::Given&) {
   Expected<TrainedWeights> trained = TrainedWeights::open(o);
   if (!trained.ok()) return fail(trained.status().message());
   if (!safetensors) return exportOnnxModel(*trained, o);
-  Status written = writeSafetensors(*trained, o.output);
+  Status written = writeSafetensors(*trained, o.plan, o.output);
   if (!written.ok()) return fail(written.message());
   return print(cat("wrote ", o.output, ": ", trained->plan().parameters_size(), " parameters\n"));
 }

@@ -4,6 +4,7 @@
 
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
+#include "runtime/exec/Weights.h"
 #include "runtime/io/Safetensors.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
@@ -36,12 +37,11 @@ Expected<double> parseScheme(const std::string& text) {
 
 Status write(const plan::Plan& plan, double deviation, int64_t seed, const std::string& output) {
   std::vector<io::SafetensorsWriter::Entry> entries;
-  for (const plan::Parameter& p : plan.parameters()) {
-    // Files hold the named layout.
-    std::vector<int64_t> shape(p.shape().begin(), p.shape().end());
-    for (int i = 0; i < p.permutation_size(); ++i) shape[p.permutation(i)] = p.shape(i);
-    entries.push_back({p.name(), io::DataType::F32, shape});
-  }
+  for (const plan::Parameter& p : plan.parameters())
+    entries.push_back({p.name(), io::DataType::F32, exec::namedShape(p)});
+  for (const plan::Parameter& p : plan.copied())
+    if (!p.constant() && io::convertible(io::DataType::F32, io::dataTypeOf(p.type())))
+      entries.push_back({p.name(), io::DataType::F32, exec::namedShape(p)});
   Expected<io::SafetensorsWriter> file = io::SafetensorsWriter::create(output, entries);
   if (!file.ok()) return file.status();
   std::vector<float> chunk;

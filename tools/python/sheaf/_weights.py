@@ -44,7 +44,7 @@ def load_into(module: torch.nn.Module, run: Union[Run, str, os.PathLike[str]]) -
     """Copies trained weights, of a run after its end or of a safetensors file, into the module.
 
     Running statistics of batch norms are among them; a tied weight is copied once and seen under all its names. Returns the
-    names of the module's parameters that the weights do not have, which stay as they are: the loss does not depend on them.
+    names of the module's parameters that the weights do not have, which stay as they are: `forward` does not use them.
     """
     import torch
 
