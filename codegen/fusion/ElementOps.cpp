@@ -64,6 +64,12 @@ static Value emitRelu(ArithBuilder& a, Value x, Type element) {
   return a.select(a.compare(CmpFPredicate::OLE, x, zero), zero, x);
 }
 
+static Value emitGuard(ArithBuilder& a, Value g, Value x, Value y) {
+  Value zero = a.constant(y.getType(), 0.0);
+  Value guarded = a.bitAnd(a.compare(CmpFPredicate::OEQ, g, zero), a.compare(CmpFPredicate::ORD, x, x));
+  return a.select(guarded, zero, y);
+}
+
 namespace {
 struct Division {
   Value quotient, remainder;

@@ -48,31 +48,45 @@ Exponential splitExponential(ArithBuilder& a, Value high, Value low) {
   return {k.bits, a.fma(a.mul(r, r), polynomial(a, r, f32, f64), r)};
 }
 
-// 2^-halvings e^high, by the exponential of high. Subnormal results are zero.
-Value scaleExponential(ArithBuilder& a, Exponential e, Value high, int halvings) {
+// A result below the normal range is rounded to a subnormal number, or flushed to 0, which is
+// faster.
+enum class Underflow { gradual, flushed };
+
+// 2^-halvings e^high, by the exponential of high.
+Value scaleExponential(ArithBuilder& a, Exponential e, Value high, int halvings, Underflow underflow) {
   Type type = high.getType();
   Format format(type);
   Value p = a.add(e.remainder, a.constant(type, 1.0));
   // Times 2^k: into the exponent's bits. Where that overflows the result is a constant, and NaN stays what it was.
   Type bits = ArithBuilder::bitsOf(type);
   Value k = halvings ? a.sub(e.power, a.integer(bits, halvings)) : e.power;
-  p = a.bitcast(type, a.add(a.bitcast(bits, p), a.shiftLeft(k, format.mantissa())));
   double shift = halvings * 0.693147;
   Value highest = a.constant(type, (format.isDouble ? 709.78271289338397 : 88.7228317f) + shift);
-  Value lowest = a.constant(type, (format.isDouble ? -708.39641853226408 : -87.3365402f) + shift);
+  double normal = (format.isDouble ? -708.39641853226408 : -87.3365402f) + shift;
+  double lowest = normal;
+  Value isSubnormal;
+  if (underflow == Underflow::gradual) {
+    // 2^64 times too large at first, so that the last multiplication alone rounds.
+    lowest = (format.isDouble ? -745.2 : -104.0) + shift;
+    isSubnormal = a.compare(CmpFPredicate::OLT, high, a.constant(type, normal));
+    k = a.select(isSubnormal, a.add(k, a.integer(bits, 64)), k);
+  }
+  p = a.bitcast(type, a.add(a.bitcast(bits, p), a.shiftLeft(k, format.mantissa())));
   // An unordered comparison also takes NaN here; adding x to infinity then keeps it.
   p = a.select(a.compare(CmpFPredicate::UGT, high, highest), a.add(high, a.constant(type, kInfinity)), p);
-  return a.select(a.compare(CmpFPredicate::OLT, high, lowest), a.constant(type, 0.0), p);
+  p = a.select(a.compare(CmpFPredicate::OLT, high, a.constant(type, lowest)), a.constant(type, 0.0), p);
+  if (underflow == Underflow::flushed) return p;
+  return a.mul(p, a.select(isSubnormal, a.constant(type, 0x1p-64), a.constant(type, 1.0)));
 }
 
-// e^(high + low), where low is a small correction (or null).
+// e^(high + low), where low is a small correction (or null), and where a subnormal result is as good as 0.
 Value expOfSum(ArithBuilder& a, Value high, Value low) {
-  return scaleExponential(a, splitExponential(a, high, low), high, 0);
+  return scaleExponential(a, splitExponential(a, high, low), high, 0, Underflow::flushed);
 }
 
 // e^x / 2, which overflows where sinh and cosh do.
 Value halfExp(ArithBuilder& a, Value x) {
-  return scaleExponential(a, splitExponential(a, x, {}), x, 1);
+  return scaleExponential(a, splitExponential(a, x, {}), x, 1, Underflow::flushed);
 }
 
 struct Decomposed {
@@ -150,7 +164,7 @@ Value log1pOrLogOfTwice(ArithBuilder& a, Value u, Value x) {
 }  // namespace
 
 Value emitExp(ArithBuilder& a, Value x) {
-  return expOfSum(a, x, {});
+  return scaleExponential(a, splitExponential(a, x, {}), x, 0, Underflow::gradual);
 }
 
 Value emitLog(ArithBuilder& a, Value x) {
@@ -167,7 +181,7 @@ Value emitExpm1(ArithBuilder& a, Value x) {
   Value result = a.fma(power, e.remainder, a.sub(power, one));
   double limit = format.isDouble ? 40 : 20;
   Value isLarge = a.compare(CmpFPredicate::OGT, x, a.constant(type, limit));
-  result = a.select(isLarge, scaleExponential(a, e, x, 0), result);
+  result = a.select(isLarge, scaleExponential(a, e, x, 0, Underflow::flushed), result);
   result = a.select(a.compare(CmpFPredicate::OLT, x, a.constant(type, -limit)), a.constant(type, -1.0), result);
   return a.select(a.compare(CmpFPredicate::OEQ, x, a.constant(type, 0.0)), x, result);  // keeps the zero's sign
 }
@@ -185,7 +199,14 @@ Value emitLog1p(ArithBuilder& a, Value x) {
 
 Value emitSigmoid(ArithBuilder& a, Value x) {
   Value one = a.constant(x.getType(), 1.0);
-  return a.div(one, a.add(one, emitExp(a, a.neg(x))));
+  return a.div(one, a.add(one, expOfSum(a, a.neg(x), {})));
+}
+
+// max(x, 0) + log1p(e^-|x|), which neither overflows nor loses e^x below 0.
+Value emitSoftplus(ArithBuilder& a, Value x) {
+  Value zero = a.constant(x.getType(), 0.0);
+  Value positive = a.select(a.compare(CmpFPredicate::OLE, x, zero), zero, x);
+  return a.add(positive, emitLog1p(a, emitExp(a, a.neg(a.abs(x)))));
 }
 
 Value emitTanh(ArithBuilder& a, Value x) {
@@ -200,7 +221,7 @@ Value emitTanh(ArithBuilder& a, Value x) {
                                0.13333333333326658,    -0.33333333333333323};
   // Near zero 1 - 2/(e^2x + 1) cancels.
   Value near = a.fma(a.mul(x, s), polynomial(a, s, f32, f64), x);
-  Value e = emitExp(a, a.add(magnitude, magnitude));
+  Value e = expOfSum(a, a.add(magnitude, magnitude), {});
   Value far = a.sub(one, a.div(a.constant(type, 2.0), a.add(e, one)));
   Value isNear = a.compare(CmpFPredicate::OLT, magnitude, a.constant(type, format.isDouble ? 0.625 : 0.55));
   return a.copySign(a.select(isNear, near, far), x);  // near zero for the zero's own sign
@@ -281,7 +302,7 @@ Value emitErf(ArithBuilder& a, Value x) {
     // erfc(t) = e^(-t - t p(t)); the polynomial is fitted in absolute error of the result.
     static const double p[] = {-1.72853470e-5, 3.83197126e-4,  -3.88396438e-3, 2.42546219e-2,
                                -1.06777877e-1, -6.34846687e-1, -1.28717512e-1};
-    far = a.sub(one, emitExp(a, a.fma(a.polynomial(t, p), t, a.neg(t))));
+    far = a.sub(one, expOfSum(a, a.fma(a.polynomial(t, p), t, a.neg(t)), {}));
   }
   Value isNear = a.compare(CmpFPredicate::OLT, t, one);
   return a.select(isNear, near, a.copySign(far, x));
@@ -296,7 +317,7 @@ Value emitPow(ArithBuilder& a, Value x, Value y) {
   }
   Value zero = a.constant(type, 0.0), one = a.constant(type, 1.0);
   Value magnitude = a.abs(x);
-  Value result = emitExp(a, a.mul(y, emitLog(a, magnitude)));
+  Value result = expOfSum(a, a.mul(y, emitLog(a, magnitude)), {});
   // A negative base: a sign for odd integers, NaN for other numbers. From 2^53 on all floats are even.
   Value half = a.mul(y, a.constant(type, 0.5));
   Value integral = a.compare(CmpFPredicate::OEQ, a.floor(y), y);

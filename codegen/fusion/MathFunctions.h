@@ -1,9 +1,10 @@
 // Elementary functions on f32 and f64 scalars and vectors, without a call: argument reduction and polynomials.
 //
 // Errors against the correctly rounded value, over all finite arguments with a normal result (test/codegen measures
-// them): at most 4 ulp (4.5 for the f64 tangent); sine, cosine and tangent for |x| up to 1e5 (f32) and 1e4 (f64). NaN
-// gives NaN; infinities and zeros follow IEEE 754's recommendations; exponentials below the normal range are zero.
-// Polynomials are near-minimax fits of relative error.
+// them): at most 4 ulp (4.5 for the f64 tangent); sine, cosine and tangent for |x| up to 1e5 (f32) and 1e4 (f64);
+// f64 beyond 1e15 gives NaN. NaN gives NaN; infinities and zeros follow IEEE 754's recommendations; results of exp
+// below the normal range are subnormal, those of functions that are made of it may be zero. Polynomials are
+// near-minimax fits of relative error.
 #pragma once
 
 #include "codegen/fusion/ArithBuilder.h"
@@ -14,6 +15,7 @@ mlir::Value emitExp(ArithBuilder& a, mlir::Value x);
 mlir::Value emitLog(ArithBuilder& a, mlir::Value x);
 mlir::Value emitTanh(ArithBuilder& a, mlir::Value x);
 mlir::Value emitSigmoid(ArithBuilder& a, mlir::Value x);
+mlir::Value emitSoftplus(ArithBuilder& a, mlir::Value x);  // log(1 + e^x)
 mlir::Value emitErf(ArithBuilder& a, mlir::Value x);
 mlir::Value emitExpm1(ArithBuilder& a, mlir::Value x);  // e^x - 1
 mlir::Value emitLog1p(ArithBuilder& a, mlir::Value x);  // log(1 + x)

@@ -14,7 +14,27 @@ struct Quadrant {
   Value index;      // x / (pi/2) rounded, an integer of the argument's width
 };
 
-// f32 arguments are reduced in f64: one subtraction keeps all bits where a chain in f32 would lose them.
+// Up to here three multiples of parts of pi/2 leave the remainder: of an f32 with 1e-10, of an f64 without a quadrant
+// that is wrong.
+constexpr double kLargestF32 = 0x1p31, kLargestF64 = 0x1p50;
+
+// An f32, as f64, times 2/pi modulo 4: the product with each 29 bits of 2/pi is exact, and so is its remainder.
+Value quadrantsOfLarge(ArithBuilder& a, Value w) {
+  static const double bits[] = {0x1.45f306dp-1,  0x1.9391054p-30,  0x1.4fe13abp-59,
+                                0x1.d1f534dp-88, 0x1.b81b6c5p-117, 0x1.5993c4p-148};
+  Type wide = w.getType();
+  Value sum;
+  for (double part : bits) {
+    Value product = a.mul(w, a.constant(wide, part));
+    Value turns = a.roundEven(a.mul(product, a.constant(wide, 0.25)));
+    Value rest = a.fma(turns, a.constant(wide, -4.0), product);
+    sum = sum ? a.add(sum, rest) : rest;
+  }
+  return sum;
+}
+
+// f32 arguments are reduced in f64: one subtraction keeps all bits where a chain in f32 would lose them. Large ones
+// are reduced by bits of 2/pi; those of f64 give NaN.
 Quadrant reduceQuadrant(ArithBuilder& a, Value x) {
   Type type = x.getType();
   Type wide = ArithBuilder::withElement(type, a.b.getF64Type());
@@ -23,9 +43,17 @@ Quadrant reduceQuadrant(ArithBuilder& a, Value x) {
   Rounded k = roundToInteger(a, a.mul(w, a.constant(wide, 0.63661977236758134308)));
   Value r = a.fma(k.value, a.constant(wide, -1.5707963267341256142), w);
   r = a.fma(k.value, a.constant(wide, -6.0771005035934605454e-11), r);
-  if (isDouble) return {a.fma(k.value, a.constant(wide, -2.9127320560933561583e-20), r), k.bits};
+  Value isInRange = a.compare(CmpFPredicate::OLT, a.abs(w), a.constant(wide, isDouble ? kLargestF64 : kLargestF32));
+  if (isDouble) {
+    r = a.fma(k.value, a.constant(wide, -2.9127320560933561583e-20), r);
+    return {a.select(isInRange, r, a.constant(wide, kNan)), k.bits};
+  }
+  Value quadrants = quadrantsOfLarge(a, w);
+  Rounded large = roundToInteger(a, quadrants);
+  r = a.select(isInRange, r, a.mul(a.sub(quadrants, large.value), a.constant(wide, 1.5707963267948966)));
+  Value index = a.select(isInRange, k.bits, large.bits);
   Type bits = ArithBuilder::bitsOf(type);
-  return {arith::TruncFOp::create(a.b, a.loc, type, r), arith::TruncIOp::create(a.b, a.loc, bits, k.bits)};
+  return {arith::TruncFOp::create(a.b, a.loc, type, r), arith::TruncIOp::create(a.b, a.loc, bits, index)};
 }
 
 Value sineOfRemainder(ArithBuilder& a, Value r) {

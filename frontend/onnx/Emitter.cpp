@@ -362,14 +362,15 @@ Tensor Emitter::cumsum(const Tensor& x, int64_t axis, bool exclusive, bool rever
   });
 }
 
-Tensor Emitter::reduce(train::ReduceKind kind, const Tensor& x, ArrayRef<int64_t> axes) {
+Tensor Emitter::reduce(train::ReduceKind kind, const Tensor& x, ArrayRef<int64_t> axes, bool first) {
   if (!x) return {};
   if (x.isBool()) return error() << "booleans are not supported here", Tensor();
   for (int64_t axis : axes)
     if (!checkAxis(axis, x.rank())) return {};
   bool changes = llvm::any_of(axes, [&](int64_t axis) { return x.dim(axis) != 1; });
   if (!changes && (x.constant() || axes.empty() || !oneRow)) return x;
-  return apply({x}, [&](ValueRange v) { return train::ReduceOp::create(builder, loc, kind, v[0], axes); });
+  return apply(
+      {x}, [&](ValueRange v) { return train::ReduceOp::create(builder, loc, kind, v[0], axes, /*leaves=*/1, first); });
 }
 
 // The operand of a matrix product; a transposition of its last two dimensions becomes the flag.

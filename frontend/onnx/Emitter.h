@@ -103,6 +103,12 @@ class Emitter {
   Tensor scalar(const Tensor& x, double y) {
     return binary<Op>(x, x ? splat(x.elementType(), {}, y) : Tensor());
   }
+  // MaxOp or MinOp with a limit of x, as in PyTorch's clamp: at the limit x has no gradient.
+  template <class Op>
+  Tensor bounded(const Tensor& x, const Tensor& limit) {
+    return binary(x, limit, Op::accepts,
+                  [&](mlir::ValueRange v) { return Op::create(builder, loc, v[0].getType(), v[0], v[1], true); });
+  }
   Tensor mod(const Tensor& x, const Tensor& y, bool fmod);
   Tensor compare(train::ComparePredicate predicate, Tensor x, Tensor y);
   Tensor select(Tensor condition, Tensor x, Tensor y);
@@ -129,7 +135,8 @@ class Emitter {
   Tensor scatterIntoZeros(llvm::ArrayRef<int64_t> shape, Tensor indices, const Tensor& update, int64_t axis);
   Tensor topK(const Tensor& x, int64_t axis, int64_t k, bool largest);
   Tensor cumsum(const Tensor& x, int64_t axis, bool exclusive, bool reverse);
-  Tensor reduce(train::ReduceKind kind, const Tensor& x, llvm::ArrayRef<int64_t> axes);  // axes stay as size 1
+  // `first`: the first of equal largest or smallest elements has the gradient; else they share it.
+  Tensor reduce(train::ReduceKind kind, const Tensor& x, llvm::ArrayRef<int64_t> axes, bool first = false);
 
   Tensor matmul(const Tensor& x, const Tensor& y, bool transposeX = false, bool transposeY = false);  // numpy's matmul
   Tensor softmax(const Tensor& x, int64_t axis, bool logarithm);

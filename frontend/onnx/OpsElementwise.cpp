@@ -1,6 +1,7 @@
-// Elementwise operators. Activations without an op of their own are written in those that have one.
+// Elementwise operators; Activations.cpp has the activation functions.
 #include <cmath>
 
+#include "frontend/onnx/Activations.h"
 #include "frontend/onnx/Importer.h"
 
 using namespace mlir;
@@ -54,6 +55,32 @@ Tensor chain(Node& n) {
   return result;
 }
 
+// True if the PyTorch function that a node was exported from is a clamp, which has no gradient at its limits, and false
+// if it shares the gradient there; nothing if the node does not name one. A scalar limit of clamp arrives as a tensor
+// that the exporter calls scalar_tensor; between tensors, clamp shares the gradient.
+std::optional<bool> statedClamp(const Node& n) {
+  StringRef target = n.torchExpression().split("target=torch.ops.aten.").second;
+  auto [name, arguments] = target.split(']');
+  for (StringRef shares : {"maximum", "minimum", "fmax", "fmin", "max.other", "min.other"})
+    if (name.starts_with(shares)) return false;
+  if (name.starts_with("clamp") && name.ends_with(".Tensor")) return arguments.contains("scalar_tensor");
+  for (StringRef clamps : {"clamp", "clip", "relu6", "hardtanh", "hardsigmoid", "hardswish"})
+    if (name.starts_with(clamps)) return true;
+  return std::nullopt;
+}
+
+// The larger or the smaller of operands. One that is a constant without dimensions is the limit of a clamp.
+template <class Op>
+LogicalResult extremum(Node& n) {
+  auto isLimit = [](const Tensor& x) { return x && x.constant() && x.rank() == 0; };
+  if (n.inputs() == 2 && n.input(1)) {
+    const bool swapped = isLimit(n.input(0)) && !isLimit(n.input(1));
+    Tensor x = n.input(swapped ? 1 : 0), limit = n.input(swapped ? 0 : 1);
+    if (statedClamp(n).value_or(isLimit(limit))) return n.set(0, n.emit.bounded<Op>(x, limit));
+  }
+  return n.set(0, chain<Op>(n));
+}
+
 template <class Op>
 LogicalResult variadic(Node& n) {
   return n.set(0, chain<Op>(n));
@@ -90,9 +117,64 @@ LogicalResult clip(Node& n) {
     low = n.input(1);
     high = n.input(2);
   }
-  if (low) x = n.emit.binary<train::MaxOp>(x, low);
-  if (high) x = n.emit.binary<train::MinOp>(x, high);
+  const bool clamps = statedClamp(n).value_or(true);
+  if (low) x = clamps ? n.emit.bounded<train::MaxOp>(x, low) : n.emit.binary<train::MaxOp>(x, low);
+  if (high) x = clamps ? n.emit.bounded<train::MinOp>(x, high) : n.emit.binary<train::MinOp>(x, high);
   return n.set(0, x);
+}
+
+// The operand of the sigmoid that `x` is, or absent.
+Tensor sigmoidOperand(const Tensor& x) {
+  auto sigmoid = x && x.value() ? x.value().getDefiningOp<train::SigmoidOp>() : train::SigmoidOp();
+  return sigmoid ? Tensor(sigmoid.getOperand()) : Tensor();
+}
+
+// The value of a constant whose elements are equal.
+std::optional<double> splatOf(Value v) {
+  auto constant = v.getDefiningOp<train::ConstantOp>();
+  auto splat = constant ? dyn_cast<SplatElementsAttr>(constant.getValue()) : SplatElementsAttr();
+  if (!splat || !isa<FloatType>(splat.getElementType())) return std::nullopt;
+  return splat.getSplatValue<APFloat>().convertToDouble();
+}
+
+// Exporters write log_sigmoid, log1p and expm1 as compositions, which lose what is small or far from 0.
+LogicalResult logarithm(Node& n) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(0);
+  const StringRef call = n.torchExpression();
+  if (call.empty() || call.contains("aten.log_sigmoid")) {
+    auto logSigmoid = [&](const Tensor& v, bool negated) {
+      return n.set(0, e.unary<train::NegOp>(softplus(e, negated ? v : e.unary<train::NegOp>(v))));
+    };
+    if (Tensor v = sigmoidOperand(x)) return logSigmoid(v, false);
+    auto complement = x.value() ? x.value().getDefiningOp<train::SubOp>() : train::SubOp();
+    if (complement && splatOf(complement.getLhs()) == 1.0)
+      if (Tensor v = sigmoidOperand(complement.getRhs())) return logSigmoid(v, true);
+  }
+  // TorchScript's exporter has the 1 of log1p first, and that of log(x + 1) last.
+  auto sum = x.value() ? x.value().getDefiningOp<train::AddOp>() : train::AddOp();
+  for (int side : {0, 1})
+    if (sum && (call.empty() ? side == 0 : call.contains("aten.log1p")) && splatOf(sum->getOperand(side)) == 1.0)
+      return n.set(0, e.unary<train::Log1pOp>(sum->getOperand(1 - side)));
+  return n.set(0, e.unary<train::LogOp>(x));
+}
+
+LogicalResult difference(Node& n) {
+  Tensor x = n.input(0), y = n.input(1);
+  auto power = x && x.value() ? x.value().getDefiningOp<train::ExpOp>() : train::ExpOp();
+  if (power && n.torchExpression().contains("aten.expm1") && y && y.constant() && y.rank() == 0)
+    return n.set(0, n.emit.unary<train::Expm1Op>(power.getOperand()));
+  return n.set(0, n.emit.binary<train::SubOp>(x, y));
+}
+
+// atan2(x, y) is written with atan(x / y), whose ratio is infinite at y = 0.
+LogicalResult arcTangent(Node& n) {
+  Tensor x = n.input(0);
+  const StringRef call = n.torchExpression();
+  auto ratio = x.value() ? x.value().getDefiningOp<train::DivOp>() : train::DivOp();
+  if (ratio && x.isFloat() && (call.empty() || call.contains("aten.atan2")))
+    return n.set(0, n.emit.binary<train::AtanRatioOp>(ratio.getLhs(), ratio.getRhs()));
+  return n.set(0, n.emit.unary<train::AtanOp>(x));
 }
 
 LogicalResult gelu(Node& n) {
@@ -132,91 +214,30 @@ LogicalResult isInf(Node& n) {
   return n.set(0, n.integer("detect_negative", 1) ? e.binary<train::OrOp>(positive, equals(-INFINITY)) : positive);
 }
 
-Tensor hardSigmoid(Node& n, double alpha, double beta) {
-  Emitter& e = n.emit;
-  Tensor line = e.scalar<train::AddOp>(e.scalar<train::MulOp>(n.input(0), alpha), beta);
-  return e.scalar<train::MinOp>(e.scalar<train::MaxOp>(line, 0), 1);
+// An operator of the name of an activation. Its second parameter is called gamma where it is a scale.
+LogicalResult activation(Node& n) {
+  if (failed(floatOperand(n))) return failure();
+  const ActivationKind& kind = *findActivation(StringRef(n.proto.op_type()).lower());
+  const double alpha = kind.alpha ? n.number("alpha", *kind.alpha) : 0;
+  const double beta = kind.beta ? n.number(n.proto.op_type() == "Selu" ? "gamma" : "beta", *kind.beta) : 0;
+  return n.set(0, kind.build(n.emit, n.input(0), alpha, beta));
 }
 
-LogicalResult hardSigmoid(Node& n) {
-  if (failed(floatOperand(n))) return failure();
-  return n.set(0, hardSigmoid(n, n.number("alpha", 0.2), n.number("beta", 0.5)));
+LogicalResult celu(Node& n) {
+  if (n.number("alpha", 1) == 0) return n.error() << "the attribute alpha must not be 0";
+  return activation(n);
 }
 
 LogicalResult hardSwish(Node& n) {
   if (failed(floatOperand(n))) return failure();
-  return n.set(0, n.emit.binary<train::MulOp>(n.input(0), hardSigmoid(n, 1.0 / 6, 0.5)));
-}
-
-// `positive` where x > 0, else `negative`.
-LogicalResult piecewise(Node& n, Tensor positive, Tensor negative) {
-  Tensor x = n.input(0);
-  Tensor above = n.emit.compare(Predicate::gt, x, n.emit.splatLike(x, 0));
-  return n.set(0, n.emit.select(above, positive, negative));
-}
-
-LogicalResult leakyRelu(Node& n) {
-  if (failed(floatOperand(n))) return failure();
-  return piecewise(n, n.input(0), n.emit.scalar<train::MulOp>(n.input(0), n.number("alpha", 0.01)));
+  Tensor gate = findActivation("hardsigmoid")->build(n.emit, n.input(0), 1.0 / 6, 0.5);
+  return n.set(0, n.emit.binary<train::MulOp>(n.input(0), gate));
 }
 
 LogicalResult prelu(Node& n) {
   if (failed(floatOperand(n))) return failure();
-  return piecewise(n, n.input(0), n.emit.binary<train::MulOp>(n.input(0), n.input(1)));
-}
-
-// scale * (x where positive, else alpha * (e^x - 1)); the exponential sees no positive x, which it might overflow on.
-LogicalResult exponentialUnit(Node& n, double alpha, double scale, bool stretched) {
-  if (failed(floatOperand(n))) return failure();
-  Emitter& e = n.emit;
-  Tensor x = n.input(0), below = e.scalar<train::MinOp>(x, 0);
-  if (stretched) below = e.scalar<train::DivOp>(below, alpha);
-  Tensor negative = e.scalar<train::MulOp>(e.scalar<train::SubOp>(e.unary<train::ExpOp>(below), 1), alpha * scale);
-  return piecewise(n, scale == 1 ? x : e.scalar<train::MulOp>(x, scale), negative);
-}
-
-LogicalResult elu(Node& n) {
-  return exponentialUnit(n, n.number("alpha", 1), 1, false);
-}
-LogicalResult celu(Node& n) {
-  double alpha = n.number("alpha", 1);
-  if (alpha == 0) return n.error() << "the attribute alpha must not be 0";
-  return exponentialUnit(n, alpha, 1, true);
-}
-LogicalResult selu(Node& n) {
-  return exponentialUnit(n, n.number("alpha", 1.67326319217681884765625), n.number("gamma", 1.05070102214813232421875),
-                         false);
-}
-
-// log(1 + e^x) as max(x, 0) + log(1 + e^-|x|), which does not overflow.
-Tensor softplus(Node& n) {
-  Emitter& e = n.emit;
-  Tensor small = e.unary<train::ExpOp>(e.unary<train::NegOp>(e.unary<train::AbsOp>(n.input(0))));
-  Tensor log = e.unary<train::LogOp>(e.scalar<train::AddOp>(small, 1));
-  return e.binary<train::AddOp>(e.unary<train::ReluOp>(n.input(0)), log);
-}
-
-LogicalResult softplusOp(Node& n) {
-  if (failed(floatOperand(n))) return failure();
-  return n.set(0, softplus(n));
-}
-
-LogicalResult mish(Node& n) {
-  if (failed(floatOperand(n))) return failure();
-  return n.set(0, n.emit.binary<train::MulOp>(n.input(0), n.emit.unary<train::TanhOp>(softplus(n))));
-}
-
-LogicalResult softsign(Node& n) {
-  if (failed(floatOperand(n))) return failure();
-  Tensor x = n.input(0);
-  return n.set(0, n.emit.binary<train::DivOp>(x, n.emit.scalar<train::AddOp>(n.emit.unary<train::AbsOp>(x), 1)));
-}
-
-LogicalResult thresholdedRelu(Node& n) {
-  if (failed(floatOperand(n))) return failure();
-  Tensor x = n.input(0);
-  Tensor above = n.emit.compare(Predicate::gt, x, n.emit.splatLike(x, n.number("alpha", 1)));
-  return n.set(0, n.emit.select(above, x, n.emit.splatLike(x, 0)));
+  Tensor x = n.input(0), above = n.emit.compare(Predicate::gt, x, n.emit.splatLike(x, 0));
+  return n.set(0, n.emit.select(above, x, n.emit.binary<train::MulOp>(x, n.input(1))));
 }
 
 // x + bias below -lambd, x - bias above lambd, else 0.
@@ -239,6 +260,9 @@ constexpr Operator kOperators[] = {
     {"Xor", 7, 0, 2, logical<train::XorOp>, {.sample = "b[2,3], b[2,3]"}},
     {"BitwiseXor", 18, 0, 2, bitwise<train::XorOp>, {.sample = "i[2,3], i[2,3]"}},
     {"Pow", 7, 0, 2, power},
+    {"Sub", 7, 0, 2, difference},
+    {"Log", 6, 0, 1, logarithm},
+    {"Atan", 7, 0, 1, arcTangent},
     {"Mod",
      10,
      0,
@@ -246,8 +270,8 @@ constexpr Operator kOperators[] = {
      modulo,
      {.sample = "f[2,3], 0.4; fmod=1", .noGradient = {"test_mod_.*", "a remainder has no gradient for its divisor"}}},
     {"Sum", 6, 0, 1, variadic<train::AddOp>, {.sample = "f[2,3], f[2,3]"}},
-    {"Min", 6, 0, 1, variadic<train::MinOp>, {.sample = "f[2,3], f[2,3]"}},
-    {"Max", 6, 0, 1, variadic<train::MaxOp>, {.sample = "f[2,3], f[2,3]"}},
+    {"Min", 6, 0, 1, extremum<train::MinOp>, {.sample = "f[2,3], f[2,3]"}},
+    {"Max", 6, 0, 1, extremum<train::MaxOp>, {.sample = "f[2,3], f[2,3]"}},
     {"Mean", 6, 0, 1, mean, {.sample = "f[2,3], f[2,3]"}},
     {"Equal", 7, 0, 2, compare<Predicate::eq>},
     {"Less", 7, 0, 2, compare<Predicate::lt>},
@@ -263,17 +287,17 @@ constexpr Operator kOperators[] = {
     {"Swish", 24, 0, 1, swishOp},
     {"SwiGLU", 28, 0, 2, swiGlu},
     {"IsInf", 10, 0, 1, isInf},
-    {"HardSigmoid", 6, 0, 1, hardSigmoid},
+    {"HardSigmoid", 6, 0, 1, activation},
     {"HardSwish", 14, 0, 1, hardSwish},
-    {"LeakyRelu", 6, 0, 1, leakyRelu},
+    {"LeakyRelu", 6, 0, 1, activation},
     {"PRelu", 7, 0, 2, prelu},
-    {"Elu", 6, 0, 1, elu},
+    {"Elu", 6, 0, 1, activation},
     {"Celu", 12, 0, 1, celu},
-    {"Selu", 6, 0, 1, selu},
-    {"Softplus", 1, 0, 1, softplusOp},
-    {"Softsign", 1, 0, 1, softsign},
-    {"Mish", 18, 0, 1, mish},
-    {"ThresholdedRelu", 10, 0, 1, thresholdedRelu},
+    {"Selu", 6, 0, 1, activation},
+    {"Softplus", 1, 0, 1, activation},
+    {"Softsign", 1, 0, 1, activation},
+    {"Mish", 18, 0, 1, activation},
+    {"ThresholdedRelu", 10, 0, 1, activation},
     {"Shrink", 9, 0, 1, shrink},
 };
 

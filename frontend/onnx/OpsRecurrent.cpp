@@ -2,6 +2,7 @@
 // directions, are one product outside of the recurrence.
 #include <cmath>
 
+#include "frontend/onnx/Activations.h"
 #include "frontend/onnx/Importer.h"
 
 using namespace mlir;
@@ -14,52 +15,12 @@ enum class Cell { rnn, gru, lstm };
 
 // An activation function and its parameters.
 struct Activation {
-  std::string name;
-  double alpha = 0, beta = 0;
+  const ActivationKind* kind;
+  double alpha, beta;
 
-  Tensor operator()(Emitter& e, const Tensor& x) const {
-    if (!x) return {};
-    auto line = [&](const Tensor& v) { return e.scalar<train::AddOp>(e.scalar<train::MulOp>(v, alpha), beta); };
-    auto positive = [&] { return e.compare(Predicate::gt, x, e.splatLike(x, 0)); };
-    if (name == "sigmoid") return e.unary<train::SigmoidOp>(x);
-    if (name == "tanh") return e.unary<train::TanhOp>(x);
-    if (name == "relu") return e.unary<train::ReluOp>(x);
-    if (name == "affine") return line(x);
-    if (name == "scaledtanh")
-      return e.scalar<train::MulOp>(e.unary<train::TanhOp>(e.scalar<train::MulOp>(x, beta)), alpha);
-    if (name == "hardsigmoid") return e.scalar<train::MinOp>(e.scalar<train::MaxOp>(line(x), 0), 1);
-    if (name == "leakyrelu") return e.select(positive(), x, e.scalar<train::MulOp>(x, alpha));
-    if (name == "thresholdedrelu")
-      return e.select(e.compare(Predicate::gt, x, e.splatLike(x, alpha)), x, e.splatLike(x, 0));
-    if (name == "elu") {
-      Tensor below = e.unary<train::Expm1Op>(e.scalar<train::MinOp>(x, 0));
-      return e.select(positive(), x, e.scalar<train::MulOp>(below, alpha));
-    }
-    Tensor magnitude = e.unary<train::AbsOp>(x);
-    if (name == "softsign") return e.binary<train::DivOp>(x, e.scalar<train::AddOp>(magnitude, 1));
-    // softplus
-    Tensor small = e.unary<train::ExpOp>(e.unary<train::NegOp>(magnitude));
-    return e.binary<train::AddOp>(e.unary<train::ReluOp>(x), e.unary<train::Log1pOp>(small));
-  }
-};
-
-// The functions that have parameters, and their defaults; of the operators of these names where there are such.
-struct Parametric {
-  StringRef name;
-  std::optional<double> alpha, beta;
-};
-constexpr Parametric kParametric[] = {
-    {"affine", 1.0, 0.0},
-    {"leakyrelu", 0.01, std::nullopt},
-    {"thresholdedrelu", 1.0, std::nullopt},
-    {"scaledtanh", 1.0, 1.0},
-    {"hardsigmoid", 0.2, 0.5},
-    {"elu", 1.0, std::nullopt},
-    {"sigmoid", {}, {}},
-    {"tanh", {}, {}},
-    {"relu", {}, {}},
-    {"softsign", {}, {}},
-    {"softplus", {}, {}},
+  explicit Activation(const ActivationKind* kind)
+      : kind(kind), alpha(kind->alpha.value_or(0)), beta(kind->beta.value_or(0)) {}
+  Tensor operator()(Emitter& e, const Tensor& x) const { return x ? kind->build(e, x, alpha, beta) : Tensor(); }
 };
 
 class Recurrence {
@@ -103,8 +64,8 @@ class Recurrence {
       for (const std::string& name : a->strings()) names.push_back(StringRef(name).lower());
     for (int64_t d = 0; names.empty() && d < directions; ++d) {
       activations.reserve(size_t(directions * functionsPerDirection()));
-      if (cell != Cell::rnn) activations.push_back({"sigmoid"});
-      for (int64_t k = cell == Cell::lstm ? 0 : 1; k < 2; ++k) activations.push_back({"tanh"});
+      if (cell != Cell::rnn) activations.emplace_back(findActivation("sigmoid"));
+      for (int64_t k = cell == Cell::lstm ? 0 : 1; k < 2; ++k) activations.emplace_back(findActivation("tanh"));
     }
     if (!names.empty() && int64_t(names.size()) != directions * functionsPerDirection())
       return n.error() << "takes " << directions * functionsPerDirection() << " activations";
@@ -116,11 +77,11 @@ class Recurrence {
     std::vector<double> alphas = values("activation_alpha"), betas = values("activation_beta");
     size_t nextAlpha = 0, nextBeta = 0;
     for (const std::string& name : names) {
-      const auto* known = llvm::find_if(kParametric, [&](const Parametric& p) { return p.name == name; });
-      if (known == std::end(kParametric)) return n.error() << "the activation '" << name << "' is not known";
-      Activation f{name};
-      if (known->alpha) f.alpha = nextAlpha < alphas.size() ? alphas[nextAlpha++] : *known->alpha;
-      if (known->beta) f.beta = nextBeta < betas.size() ? betas[nextBeta++] : *known->beta;
+      const ActivationKind* kind = findActivation(name);
+      if (!kind || !kind->recurrent) return n.error() << "the activation '" << name << "' is not known";
+      Activation f(kind);
+      if (kind->alpha && nextAlpha < alphas.size()) f.alpha = alphas[nextAlpha++];
+      if (kind->beta && nextBeta < betas.size()) f.beta = betas[nextBeta++];
       activations.push_back(f);
     }
     return success();

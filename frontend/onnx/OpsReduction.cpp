@@ -12,6 +12,22 @@ namespace {
 using Kind = train::ReduceKind;
 enum class Around { None, Abs, Square, Log, SquareRoot, LogSumExp };
 
+// PyTorch's max(dim) gives the gradient to the first of equal elements, amax and max() share it. Without the exporter's
+// metadata, max(dim) shows by an ArgMax of the same operand and axis, which is the indices that it returns.
+bool takesFirst(const Node& n, Kind kind, ArrayRef<int64_t> axes, int64_t rank) {
+  if ((kind != Kind::max && kind != Kind::min) || axes.size() != 1) return false;
+  StringRef call = n.torchExpression();
+  if (!call.empty()) return call.contains("aten.max.dim]") || call.contains("aten.min.dim]");
+  const StringRef other = kind == Kind::max ? "ArgMax" : "ArgMin";
+  return llvm::any_of(n.importer.model.graph().node(), [&](const onnx::NodeProto& node) {
+    if (node.op_type() != other || node.input_size() != 1 || node.input(0) != n.proto.input(0)) return false;
+    int64_t axis = 0;
+    for (const onnx::AttributeProto& attribute : node.attribute())
+      if (attribute.name() == "axis") axis = attribute.i();
+    return (axis < 0 ? axis + rank : axis) == axes.front();
+  });
+}
+
 LogicalResult reduce(Node& n, Kind kind, Around around) {
   Emitter& e = n.emit;
   Tensor x = n.input(0);
@@ -51,9 +67,13 @@ LogicalResult reduce(Node& n, Kind kind, Around around) {
   if (around == Around::Square || around == Around::SquareRoot) x = e.binary<train::MulOp>(x, x);
   if (around == Around::LogSumExp) {
     largest = e.reduce(Kind::max, x, axes);
+    // An infinite maximum is not subtracted: the result is infinite, not NaN.
+    Tensor isFinite =
+        e.compare(train::ComparePredicate::lt, e.unary<train::AbsOp>(largest), e.splatLike(largest, INFINITY));
+    largest = e.select(isFinite, largest, e.splatLike(largest, 0));
     x = e.unary<train::ExpOp>(e.binary<train::SubOp>(x, largest));
   }
-  Tensor result = e.reduce(kind, x, axes);
+  Tensor result = e.reduce(kind, x, axes, takesFirst(n, kind, axes, x.rank()));
   if (around == Around::Log || around == Around::LogSumExp) result = e.unary<train::LogOp>(result);
   if (around == Around::LogSumExp) result = e.binary<train::AddOp>(result, largest);
   if (around == Around::SquareRoot) result = e.unary<train::SqrtOp>(result);
@@ -97,10 +117,15 @@ LogicalResult globalAveragePool(Node& n) {
   return n.set(0, n.emit.reduce(Kind::mean, n.input(0), axes));
 }
 
+// As in other poolings the first maximum has the gradient.
 LogicalResult globalMaxPool(Node& n) {
-  Shape axes;
-  for (int64_t d = 2; d < n.input(0).rank(); ++d) axes.push_back(d);
-  return n.set(0, n.emit.reduce(Kind::max, n.input(0), axes));
+  Emitter& e = n.emit;
+  Tensor x = n.input(0);
+  if (x.rank() < 3 || x.count() == 0) return n.set(0, x);
+  Tensor planes = e.reshape(x, {x.dim(0), x.dim(1), x.count() / (x.dim(0) * x.dim(1))});
+  Shape shape(x.rank(), 1);
+  shape[0] = x.dim(0), shape[1] = x.dim(1);
+  return n.set(0, e.reshape(e.reduce(Kind::max, planes, {2}, /*first=*/true), shape));
 }
 
 // 1 at the first maximum, else 0.

@@ -40,6 +40,7 @@ class BooleansLike<string operand>
 //   those of codegen/fusion/MathFunctions.h and codegen/fusion/ElementOps.cpp, found through the namespace of `a`.
 // - `gradients`: for each operand a C++ expression of its gradient, of `t` (a TensorBuilder), the operands, the result
 //   `r` and its gradient `g`; later expressions may read `gradients[0]`. `{}` means that the gradient is zero.
+//   A factor that is infinite at a finite operand needs `guardUnless` (ValueRange.h): 0 times infinity is 0.
 //   Without the field, the rule of a differentiable op stands in TrainGradients.cpp. Where `r` serves as well as an
 //   operand, use `r`: the next op reads it anyway, so the operand need not be kept for the backward pass.
 // - `onnx`: the operator that the importer maps to the op.
@@ -112,19 +113,21 @@ def Train_RoundOp : Train_Unary<Floats, "round", "rounds half to even; gradient 
     onnx = Onnx<"Round", 11>>;
 
 def Train_ReciprocalOp : Train_Unary<Floats, "reciprocal", "1/x", "a.div(a.constant(x.getType(), 1.0), x)", cost = 6,
-    gradient = "t.neg(t.mul(g, t.mul(r, r)))", onnx = Onnx<"Reciprocal", 6>>;
+    gradient = "guardUnless(t, isNotZero(x), g, r, t.neg(t.mul(g, t.mul(r, r))))", onnx = Onnx<"Reciprocal", 6>>;
 def Train_SqrtOp : Train_Unary<Floats, "sqrt", "square root", "a.sqrt(x)", cost = 6,
-    gradient = "t.div(t.mul(g, 0.5), r)", onnx = Onnx<"Sqrt", 6>>;
+    onnx = Onnx<"Sqrt", 6>>;
 def Train_RsqrtOp : Train_Unary<Floats, "rsqrt", "1/sqrt(x), correctly: division of 1 by the square root",
     "a.div(a.constant(x.getType(), 1.0), a.sqrt(x))", cost = 6,
-    gradient = "t.mul(t.mul(g, -0.5), t.mul(t.mul(r, r), r))">;
+    gradient = "guardUnless(t, isPositive(x), g, x, t.mul(t.mul(g, -0.5), t.mul(t.mul(r, r), r)))">;
 
-def Train_ExpOp : Train_Unary<Floats, "exp", "e^x", "emitExp(a, x)", cost = 15, gradient = "t.mul(g, r)",
-    onnx = Onnx<"Exp", 6>>;
-def Train_LogOp : Train_Unary<Floats, "log", "natural logarithm", "emitLog(a, x)", cost = 22, gradient = "t.div(g, x)",
-    onnx = Onnx<"Log", 6>>;
+def Train_ExpOp : Train_Unary<Floats, "exp", "e^x", "emitExp(a, x)", cost = 15,
+    gradient = "guardUnless(t, isBoundedAbove(x), g, r, t.mul(g, r))", onnx = Onnx<"Exp", 6>>;
+def Train_LogOp : Train_Unary<Floats, "log", "natural logarithm", "emitLog(a, x)", cost = 22,
+    gradient = "guardUnless(t, isPositive(x), g, x, t.div(g, x))">;
 def Train_SigmoidOp : Train_Unary<Floats, "sigmoid", "1/(1+e^-x)", "emitSigmoid(a, x)", cost = 22,
     gradient = "t.mul(g, t.mul(r, t.sub(t.splatLike(r, 1), r)))", onnx = Onnx<"Sigmoid", 6>>;
+def Train_SoftplusOp : Train_Unary<Floats, "softplus", "log(1 + e^x)", "emitSoftplus(a, x)", cost = 52,
+    gradient = "t.mul(g, t.make<SigmoidOp>(x))">;
 def Train_TanhOp : Train_Unary<Floats, "tanh", "hyperbolic tangent", "emitTanh(a, x)", cost = 32,
     gradient = "t.mul(g, t.sub(t.splatLike(r, 1), t.mul(r, r)))", onnx = Onnx<"Tanh", 6>>;
 def Train_ErfOp : Train_Unary<Floats, "erf", "Gauss error function", "emitErf(a, x)", cost = 32,
@@ -135,27 +138,30 @@ def Train_CosOp : Train_Unary<Floats, "cos", "cosine", "emitCos(a, x)", cost = 3
     gradient = "t.neg(t.mul(g, t.make<SinOp>(x)))", onnx = Onnx<"Cos", 7>>;
 
 def Train_Expm1Op : Train_Unary<Floats, "expm1", "e^x - 1, accurate near 0", "emitExpm1(a, x)", cost = 28,
-    gradient = "t.mul(g, t.exp(x))">;
+    gradient = "guardUnless(t, isBoundedAbove(x), g, x, t.mul(g, t.exp(x)))">;
 def Train_Log1pOp : Train_Unary<Floats, "log1p", "log(1 + x), accurate near 0", "emitLog1p(a, x)", cost = 34,
-    gradient = "t.div(g, t.add(x, t.splatLike(x, 1)))">;
+    gradient = "guardUnless(t, isNotNegative(x), g, x, t.div(g, t.add(x, t.splatLike(x, 1))))">;
 def Train_SinhOp : Train_Unary<Floats, "sinh", "hyperbolic sine", "emitSinh(a, x)", cost = 34,
-    gradient = "t.mul(g, t.make<CoshOp>(x))", onnx = Onnx<"Sinh", 9>>;
+    gradient = "guardUnless(t, false, g, x, t.mul(g, t.make<CoshOp>(x)))", onnx = Onnx<"Sinh", 9>>;
 def Train_CoshOp : Train_Unary<Floats, "cosh", "hyperbolic cosine", "emitCosh(a, x)", cost = 23,
-    gradient = "t.mul(g, t.make<SinhOp>(x))", onnx = Onnx<"Cosh", 9>>;
+    gradient = "guardUnless(t, false, g, x, t.mul(g, t.make<SinhOp>(x)))", onnx = Onnx<"Cosh", 9>>;
 def Train_AsinhOp : Train_Unary<Floats, "asinh", "inverse hyperbolic sine", "emitAsinh(a, x)", cost = 60,
     gradient = "t.mul(g, t.make<RsqrtOp>(t.fma(x, x, t.splatLike(x, 1))))", onnx = Onnx<"Asinh", 9>>;
 def Train_AcoshOp : Train_Unary<Floats, "acosh", "inverse hyperbolic cosine", "emitAcosh(a, x)", cost = 52,
-    gradient = "t.mul(g, t.make<RsqrtOp>(t.fma(x, x, t.splatLike(x, -1))))", onnx = Onnx<"Acosh", 9>>;
+    gradient = "guardUnless(t, false, g, x, t.mul(g, t.make<RsqrtOp>(t.fma(x, x, t.splatLike(x, -1)))))",
+    onnx = Onnx<"Acosh", 9>>;
 def Train_AtanhOp : Train_Unary<Floats, "atanh", "inverse hyperbolic tangent", "emitAtanh(a, x)", cost = 48,
-    gradient = "t.div(g, t.fma(t.neg(x), x, t.splatLike(x, 1)))", onnx = Onnx<"Atanh", 9>>;
+    gradient = "guardUnless(t, false, g, x, t.div(g, t.fma(t.neg(x), x, t.splatLike(x, 1))))", onnx = Onnx<"Atanh", 9>>;
 def Train_TanOp : Train_Unary<Floats, "tan", "tangent", "emitTan(a, x)", cost = 38,
     gradient = "t.mul(g, t.fma(r, r, t.splatLike(r, 1)))", onnx = Onnx<"Tan", 7>>;
 def Train_AsinOp : Train_Unary<Floats, "asin", "inverse sine", "emitAsin(a, x)", cost = 24,
-    gradient = "t.mul(g, t.make<RsqrtOp>(t.fma(t.neg(x), x, t.splatLike(x, 1))))", onnx = Onnx<"Asin", 7>>;
+    gradient = "guardUnless(t, false, g, x, t.mul(g, t.make<RsqrtOp>(t.fma(t.neg(x), x, t.splatLike(x, 1)))))",
+    onnx = Onnx<"Asin", 7>>;
 def Train_AcosOp : Train_Unary<Floats, "acos", "inverse cosine", "emitAcos(a, x)", cost = 26,
-    gradient = "t.neg(t.mul(g, t.make<RsqrtOp>(t.fma(t.neg(x), x, t.splatLike(x, 1)))))", onnx = Onnx<"Acos", 7>>;
+    gradient = "guardUnless(t, false, g, x, t.neg(t.mul(g, t.make<RsqrtOp>(t.fma(t.neg(x), x, t.splatLike(x, 1))))))",
+    onnx = Onnx<"Acos", 7>>;
 def Train_AtanOp : Train_Unary<Floats, "atan", "inverse tangent", "emitAtan(a, x)", cost = 26,
-    gradient = "t.div(g, t.fma(x, x, t.splatLike(x, 1)))", onnx = Onnx<"Atan", 7>>;
+    gradient = "t.div(g, t.fma(x, x, t.splatLike(x, 1)))">;
 
 def Train_NotOp : Train_ElementOp<"not", "inverts every bit; logical negation of booleans", Integers, ["x"], 1,
     "a.bitXor(x, a.integer(x.getType(), -1))", [], NoOnnx, [SameOperandsAndResultType]> {
@@ -191,14 +197,29 @@ class Train_Binary<string mnemonic, string text, string emission, int cost = 1, 
   let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
 }
 def Train_AddOp : Train_Binary<"add", "x + y", "a.add(x, y)", gradients = ["g", "g"], onnx = Onnx<"Add", 7>>;
-def Train_SubOp : Train_Binary<"sub", "x - y", "a.sub(x, y)", gradients = ["g", "t.neg(g)"], onnx = Onnx<"Sub", 7>>;
-def Train_MulOp : Train_Binary<"mul", "x * y", "a.mul(x, y)", gradients = ["t.mul(g, y)", "t.mul(g, x)"],
-    onnx = Onnx<"Mul", 7>>;
+def Train_SubOp : Train_Binary<"sub", "x - y", "a.sub(x, y)", gradients = ["g", "t.neg(g)"]>;
+def Train_MulOp : Train_Binary<"mul", "x * y", "a.mul(x, y)",
+    gradients = ["guardUnless(t, !mayBeInfinite(y), g, y, t.mul(g, y))",
+                 "guardUnless(t, !mayBeInfinite(x), g, x, t.mul(g, x))"], onnx = Onnx<"Mul", 7>>;
 def Train_DivOp : Train_Binary<"div", "x / y; integers truncate, and give 0 for y = 0", "emitDiv(a, x, y, element)", cost = 6,
-    gradients = ["t.div(g, y)", "t.neg(t.mul(gradients[0], r))"], onnx = Onnx<"Div", 7>>;
+    gradients = ["guardUnless(t, isNotZero(y), g, y, t.div(g, y))",
+                 "guardUnless(t, isNotZero(y), gradients[0], x, t.neg(t.mul(gradients[0], r)))"], onnx = Onnx<"Div", 7>>;
 def Train_PowOp : Train_Binary<"pow", "x ^ y; both have gradients", "emitAnyPow(a, x, y, element)", cost = 120>;
-def Train_MinOp : Train_Binary<"min", "the smaller; ties share the gradient", "emitMin(a, x, y, element)">;
-def Train_MaxOp : Train_Binary<"max", "the larger; ties share the gradient", "emitMax(a, x, y, element)">;
+// `bound`: y limits x as in PyTorch's clamp, so at a tie x has no gradient.
+class Train_Extremum<string mnemonic, string text, string emission> : Train_Binary<mnemonic, text, emission> {
+  let arguments = (ins Train_NumberTensor:$lhs, Train_NumberTensor:$rhs, UnitAttr:$bound);
+}
+def Train_MinOp : Train_Extremum<"min", "the smaller; ties share the gradient (`bound`: y has it all)",
+    "emitMin(a, x, y, element)">;
+def Train_MaxOp : Train_Extremum<"max", "the larger; ties share the gradient (`bound`: y has it all)",
+    "emitMax(a, x, y, element)">;
+def Train_AtanRatioOp : Train_ElementOp<"atan_ratio",
+    "atan(x / y), with the gradient of the angle of the point (y, x), which is 0 at (0, 0)", Floats, ["x", "y"], 32,
+    "emitAtan(a, a.div(x, y))", [], NoOnnx, [SameOperandsAndResultType, Differentiable]> {
+  let arguments = (ins Train_FloatTensor:$lhs, Train_FloatTensor:$rhs);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
+}
 def Train_ModOp : Train_Binary<"mod", "remainder with the sign of the divisor (`fmod`: of the dividend); no gradient to y",
     "emitMod(a, x, y, element, getFmod())", cost = 6, gradients = ["g", "{}"]> {
   let arguments = (ins Train_NumberTensor:$lhs, Train_NumberTensor:$rhs, UnitAttr:$fmod);
@@ -240,6 +261,13 @@ def Train_FmaOp : Train_ElementOp<"fma", "x * y + z, rounded once; the only way 
   let arguments = (ins Train_FloatTensor:$a, Train_FloatTensor:$b, Train_FloatTensor:$c);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$a `,` $b `,` $c attr-dict `:` type($result)";
+}
+// Only in backward passes: what a gradient rule makes of a factor that may not be finite.
+def Train_GuardOp : Train_ElementOp<"guard", "y, but 0 where the gradient g is 0 and x is a number", Floats, ["g", "x", "y"],
+    2, "emitGuard(a, g, x, y)", [], NoOnnx, [SameOperandsAndResultType]> {
+  let arguments = (ins Train_FloatTensor:$gradient, Train_FloatTensor:$operand, Train_FloatTensor:$product);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$gradient `,` $operand `,` $product attr-dict `:` type($result)";
 }
 
 #endif

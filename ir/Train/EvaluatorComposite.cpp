@@ -16,19 +16,27 @@ int64_t columnsOf(const Tensor& t) {
   return t.type.getRank() ? t.type.getShape().back() : 1;
 }
 
-double logSumExp(const double* row, int64_t n) {
+// The log-sum-exp of a row is maximum + logSum. The sum of both is not formed: of large numbers it would lose the
+// second.
+struct RowSum {
+  double maximum, logSum = 0;
+};
+
+RowSum rowSum(const double* row, int64_t n) {
   double top = *std::max_element(row, row + n), sum = 0;
-  if (std::isinf(top)) return top;
+  if (std::isinf(top)) return {top};
   for (int64_t j = 0; j < n; ++j) sum += std::exp(row[j] - top);
-  return top + std::log(sum);
+  return {top, std::log(sum)};
 }
 
-// Of all numbers that could be subtracted, the log-sum-exp: the result is then the logarithm of the softmax.
 LogicalResult softmax(const Tensor& x, Tensor& out, bool logarithm) {
   int64_t n = columnsOf(x);
   for (int64_t r = 0; n && r < x.size() / n; ++r) {
-    double lse = logSumExp(&x.f[r * n], n);
-    for (int64_t j = r * n; j < (r + 1) * n; ++j) out.f[j] = logarithm ? x.f[j] - lse : std::exp(x.f[j] - lse);
+    const RowSum s = rowSum(&x.f[r * n], n);
+    for (int64_t j = r * n; j < (r + 1) * n; ++j) {
+      const double shifted = x.f[j] - s.maximum - s.logSum;
+      out.f[j] = logarithm ? shifted : std::exp(shifted);
+    }
   }
   return success();
 }
@@ -59,13 +67,13 @@ LogicalResult crossEntropy(CrossEntropyOp op, const Tensor& logits, const Tensor
   if (classes == 0) return op.emitOpError("has no classes");
   for (int64_t r = 0; r < rows; ++r) {
     const double* row = &logits.f[r * classes];
-    double lse = logSumExp(row, classes);
-    out[1].f[r] = lse;
+    const RowSum s = rowSum(row, classes);
+    out[1].f[r] = s.logSum;
     int64_t label = labels.i[r];
     if (op.getIgnoreIndex() && label == int64_t(*op.getIgnoreIndex())) continue;
     if (label < 0 || label >= classes)
       return op.emitOpError() << "label " << label << " is not one of " << classes << " classes";
-    out[0].f[r] = lse - row[label];
+    out[0].f[r] = s.maximum - row[label] + s.logSum;
   }
   return success();
 }

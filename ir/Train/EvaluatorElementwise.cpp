@@ -213,6 +213,8 @@ Outcome Elementwise::run() {
       .Case<ReciprocalOp>([&](auto) { return floats([](D x) { return 1 / x; }); })
       .Case<TanhOp>([&](auto) { return floats([](D x) { return std::tanh(x); }); })
       .Case<SigmoidOp>([&](auto) { return floats([](D x) { return 1 / (1 + std::exp(-x)); }); })
+      .Case<SoftplusOp>(
+          [&](auto) { return floats([](D x) { return (x > 0 ? x : 0) + std::log1p(std::exp(-std::fabs(x))); }); })
       .Case<ErfOp>([&](auto) { return floats([](D x) { return std::erf(x); }); })
       .Case<SinOp>([&](auto) { return floats([](D x) { return std::sin(x); }); })
       .Case<CosOp>([&](auto) { return floats([](D x) { return std::cos(x); }); })
@@ -257,6 +259,8 @@ Outcome Elementwise::run() {
       .Case<PowOp>([&](auto) { return binary([](D x, D y) { return std::pow(x, y); }, integerPower); })
       .Case<MinOp>([&](auto) { return binary(minimum, [](I x, I y) { return std::min(x, y); }); })
       .Case<MaxOp>([&](auto) { return binary(maximum, [](I x, I y) { return std::max(x, y); }); })
+      .Case<AtanRatioOp>(
+          [&](auto) { return binary([](D x, D y) { return std::atan(x / y); }, [](I x, I) { return x; }); })
       .Case<AndOp>([&](auto) { return bitwise([](I x, I y) { return x & y; }); })
       .Case<OrOp>([&](auto) { return bitwise([](I x, I y) { return x | y; }); })
       .Case<XorOp>([&](auto) { return bitwise([](I x, I y) { return x ^ y; }); })
@@ -271,6 +275,10 @@ Outcome Elementwise::run() {
       .Case<CompareOp>([&](CompareOp c) { return compare(c.getPredicate()); })
       .Case<SelectOp>([&](auto) { return select(); })
       .Case<FmaOp>([&](auto) { return fma(); })
+      .Case<GuardOp>([&](auto) {
+        for (int64_t k = 0; k < count; ++k) out.f[k] = in[0].f[k] == 0 && !std::isnan(in[1].f[k]) ? 0 : in[2].f[k];
+        return success();
+      })
       .Default([](auto) { return std::nullopt; });
 }
 

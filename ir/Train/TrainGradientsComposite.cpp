@@ -2,6 +2,7 @@
 // that has a kernel of its own.
 //
 // Statistics of half-precision operands are computed in f32, as the forward ops do.
+#include "ir/Train/CrossEntropy.h"
 #include "ir/Train/TrainGradients.h"
 
 using namespace mlir;
@@ -107,7 +108,9 @@ SHEAF_GRADIENT(AttentionOp, {
 SHEAF_GRADIENT(CrossEntropyOp, {
   Value logits = widen(t, getLogits()), labels = getLabels();
   g = widen(t, g);
-  Value probability = t.exp(t.sub(logits, alongRow(t, widen(t, getLogSumExp()), logits)));
+  LogSumExp sum = logSumExp(t, t.reduceRows(ReduceKind::max, logits), widen(t, getLogSum()));
+  Value shifted = t.sub(t.sub(logits, alongRow(t, sum.first, logits)), alongRow(t, sum.second, logits));
+  Value probability = t.exp(shifted);
   auto classes = RankedTensorType::get(shapeOf(logits), elementOf(labels));
   Value hit = t.compare(ComparePredicate::eq, t.make<IotaOp>(classes, uint64_t(1)), alongRow(t, labels, logits));
   if (auto ignored = getIgnoreIndex()) {

@@ -1,5 +1,6 @@
 // Gradient rules of shape ops, reductions, products and indexing.
 #include "ir/Train/TrainGradients.h"
+#include "ir/Train/ValueRange.h"
 
 using namespace mlir;
 using namespace sheaf::train;
@@ -72,6 +73,16 @@ SHEAF_GRADIENT(ReduceOp, {
     case ReduceKind::max:
     case ReduceKind::min: {
       Value ties = t.compare(ComparePredicate::eq, x, spread(r));
+      if (getFirst()) {
+        int64_t axis = getAxes().front();
+        auto positions = RankedTensorType::get(shape, t.builder.getI32Type());
+        Value position = t.make<IotaOp>(positions, uint64_t(axis));
+        Value candidates = t.select(ties, position, t.splat(positions, double(shape[axis])));
+        Value isFirst =
+            t.compare(ComparePredicate::eq, position, spread(t.reduce(ReduceKind::min, candidates, getAxes())));
+        gradients[0] = t.select(isFirst, spread(g), t.splatLike(x, 0));
+        return;
+      }
       Value count = t.reduce(ReduceKind::sum, t.cast(ties, t.typeOf(x).getElementType()), getAxes());
       gradients[0] = t.select(ties, spread(t.div(g, count)), t.splatLike(x, 0));
       return;
@@ -84,7 +95,8 @@ SHEAF_GRADIENT(ReduceOp, {
       Value rest = t.select(isZero, t.splatLike(x, 1), x);
       Value product = spread(t.mul(g, t.reduce(ReduceKind::prod, rest, getAxes())));
       Value allowed = t.cast(isZero, t.typeOf(x).getElementType());
-      gradients[0] = t.select(t.compare(ComparePredicate::eq, spread(zeros), allowed), t.div(product, rest), zero);
+      Value others = guardUnless(t, !mayBeInfinite(x), spread(g), x, t.div(product, rest));
+      gradients[0] = t.select(t.compare(ComparePredicate::eq, spread(zeros), allowed), others, zero);
       return;
     }
   }

@@ -182,11 +182,13 @@ def Train_ConcatOp : Train_DiffOp<"concat", [Infer]> {
 def Train_ReduceOp : Train_DiffOp<"reduce", [Infer]> {
   let summary = "reduces `axes`, which stay as size 1; a maximum's gradient is shared among ties";
   let description = [{
+    `first`: of a maximum or minimum along one axis the first element has the whole gradient.
+
     With several `leaves` the first dimension larger than 1, which must be summed, is as many equal parts, and the result
     has one more dimension in front: the sums of each part.
   }];
   let arguments = (ins Train_ReduceKindAttr:$kind, Train_Tensor:$operand, DenseI64ArrayAttr:$axes,
-      DefaultValuedAttr<I64Attr, "1">:$leaves);
+      DefaultValuedAttr<I64Attr, "1">:$leaves, UnitAttr:$first);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$kind $operand $axes attr-dict `:` type($operand) `->` type($result)";
 }
@@ -336,11 +338,11 @@ def Train_AttentionGradOp : Train_PureOp<"attention_grad", [Infer]> {
 def Train_CrossEntropyOp : Train_DiffOp<"cross_entropy", [Infer]> {
   let summary = "per-row negative log-likelihood of labels under softmax(logits)";
   let description = [{
-    logits [R, C], labels [R, 1] integers. Results: the loss [R, 1] (0 where the label is `ignore_index`) and the row's
-    log-sum-exp [R, 1]. A mean over the rows is written with reduce and div.
+    logits [R, C], labels [R, 1] integers. Results: the loss [R, 1] (0 where the label is `ignore_index`) and the logarithm
+    [R, 1] of the row's sum of e^(logit - maximum). A mean over the rows is written with reduce and div.
   }];
   let arguments = (ins Train_FloatTensor:$logits, Train_IndexTensor:$labels, OptionalAttr<I64Attr>:$ignore_index);
-  let results = (outs Train_FloatTensor:$loss, Train_FloatTensor:$log_sum_exp);
+  let results = (outs Train_FloatTensor:$loss, Train_FloatTensor:$log_sum);
   let assemblyFormat = "$logits `,` $labels attr-dict `:` functional-type(operands, results)";
 }
 def Train_DropoutOp : Train_DiffOp<"dropout", [SameOperandsAndResultType]> {

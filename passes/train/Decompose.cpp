@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "ir/Train/BatchNorm.h"
+#include "ir/Train/CrossEntropy.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/Passes.h"
 
@@ -140,18 +141,19 @@ Value decompose(TensorBuilder& t, GeluGradOp op) {
 std::pair<Value, Value> decompose(TensorBuilder& t, CrossEntropyOp op) {
   Value logits = op.getLogits(), labels = op.getLabels();
   StableExp e = stableExp(t, logits);
-  Value logSumExp = t.add(e.maximum, log(t, e.sum));
+  Value logSum = log(t, e.sum);
+  LogSumExp sum = logSumExp(t, e.maximum, logSum);
   auto indices = RankedTensorType::get(shapeOf(logits), TensorBuilder::typeOf(labels).getElementType());
   Value column = t.make<IotaOp>(indices, uint64_t(1));
   Value hit = t.compare(ComparePredicate::eq, column, t.broadcast(labels, shapeOf(logits)));
   Value picked = reduceRows(t, ReduceKind::sum, t.select(hit, logits, t.splatLike(logits, 0)));
-  Value loss = t.sub(logSumExp, picked);
+  Value loss = t.add(t.sub(sum.first, picked), sum.second);
   if (auto ignored = op.getIgnoreIndex()) {
     Value skip = t.compare(ComparePredicate::eq, labels,
                            t.splatLike(labels, static_cast<double>(static_cast<int64_t>(*ignored))));
     loss = t.select(skip, t.splatLike(loss, 0), loss);
   }
-  return {loss, logSumExp};
+  return {loss, logSum};
 }
 
 // Powers that are written with multiplications and roots; null for any other exponent.
@@ -334,9 +336,9 @@ struct Decompose : sheaf::train::impl::DecomposeBase<Decompose> {
       OpBuilder builder(op);
       TensorBuilder t{builder, op->getLoc()};
       if (auto entropy = dyn_cast<CrossEntropyOp>(op)) {
-        auto [loss, logSumExp] = decompose(t, entropy);
+        auto [loss, logSum] = decompose(t, entropy);
         entropy.getLoss().replaceAllUsesWith(loss);
-        entropy.getLogSumExp().replaceAllUsesWith(logSumExp);
+        entropy.getLogSum().replaceAllUsesWith(logSum);
         op->erase();
         continue;
       }

@@ -51,6 +51,9 @@ struct Function {
 long double sigmoid(long double x) {
   return 1 / (1 + std::exp(-x));
 }
+long double softplus(long double x) {
+  return std::max(x, 0.0L) + std::log1p(std::exp(-std::fabs(x)));
+}
 template <long double (*F)(long double)>
 double narrow(double x) {
   return static_cast<double>(F(x));
@@ -64,6 +67,8 @@ const Function kFunctions[] = {
     {"tanh", SHEAF_FUNCTION(std::tanh), -10.0, 10.0, 2.5},
     {"tanh", SHEAF_FUNCTION(std::tanh), -0.7, 0.7, 2.5},
     {"sigmoid", SHEAF_FUNCTION(sigmoid), -80.0, 80.0, 4.0},
+    {"softplus", SHEAF_FUNCTION(softplus), -87.0, 87.0, 3.0},
+    {"softplus", SHEAF_FUNCTION(softplus), -17.5, -13.5, 3.0},
     {"erf", SHEAF_FUNCTION(std::erf), -4.5, 4.5, 2.5},
     {"erf", SHEAF_FUNCTION(std::erf), -1e-3, 1e-3, 2.5},
     {"sin", SHEAF_FUNCTION(std::sin), -100.0, 100.0, 2.5},
@@ -147,6 +152,58 @@ TEST(Math, SpecialValues) {
         double x = arguments[0].f[i], exact = isDouble ? c.exact(x) : static_cast<float>(c.exact(x));
         EXPECT_LE(ulps(result.f[i], exact, isDouble), 3) << c.name << "(" << x << ") is " << result.f[i];
         EXPECT_TRUE(exact != 0 || std::signbit(result.f[i]) == std::signbit(exact)) << c.name << "(" << x << ")";
+      }
+    }
+}
+
+// Down to the last number that is rounded to 0.
+TEST(Math, ExpKeepsSubnormalResults) {
+  constexpr int64_t n = 4001;
+  for (const char* element : {"f32", "f64"}) {
+    const bool isDouble = std::string(element) == "f64";
+    Program program(function(n, {element}, "exp %a", type(n, element), element), kFuse);
+    auto arguments = program.randomArguments(0);
+    const double high = isDouble ? -708 : -87, low = isDouble ? -746 : -105;
+    for (int64_t i = 0; i < n; ++i) {
+      const double x = high + (low - high) * static_cast<double>(i) / (n - 1);
+      arguments[0].f[i] = isDouble ? x : static_cast<float>(x);
+    }
+    for (Calls calls : {Calls{0, false, {}}, Calls{0, false, 0}}) {
+      auto result = program.run(arguments, calls);
+      int64_t subnormal = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        const double x = arguments[0].f[i], exact = isDouble ? std::exp(x) : static_cast<float>(std::exp(x));
+        const double least = isDouble ? 0x1p-1074 : 0x1p-149;
+        EXPECT_NEAR(result[0].f[i], exact, 2 * exact * (isDouble ? 0x1p-52 : 0x1p-23) + least)
+            << element << " exp of " << x;
+        subnormal += result[0].f[i] > 0 && result[0].f[i] < (isDouble ? 0x1p-1022 : 0x1p-126);
+      }
+      EXPECT_GT(subnormal, n / 2);
+    }
+  }
+}
+
+// Angles of f32 are right at any size; those of f64 are NaN where the reduction to a quadrant would lose it.
+TEST(Math, LargeAnglesGiveNoNumberAboveOne) {
+  constexpr int64_t n = 4000;
+  for (const char* element : {"f32", "f64"})
+    for (const char* name : {"sin", "cos", "tan"}) {
+      const bool isDouble = std::string(element) == "f64";
+      Program program(function(n, {element}, std::string(name) + " %a", type(n, element), element), kFuse);
+      auto arguments = program.randomArguments(0);
+      for (int64_t i = 0; i < n; ++i)
+        arguments[0].f[i] = (i % 2 ? -1 : 1) * std::pow(10, 5 + 33.5 * static_cast<double>(i) / n);
+      arguments[0] = fromBytes(arguments[0].type, toBytes(arguments[0]).data());
+      for (Calls calls : {Calls{0, false, {}}, Calls{0, false, 0}}) {
+        auto result = program.run(arguments, calls);
+        for (int64_t i = 0; i < n; ++i) {
+          const double x = arguments[0].f[i], found = result[0].f[i];
+          const double exact = *name == 's' ? std::sin(x) : *name == 'c' ? std::cos(x) : std::tan(x);
+          if (isDouble && std::fabs(x) >= 0x1p50)
+            EXPECT_TRUE(std::isnan(found)) << name << "(" << x << ") is " << found;
+          else
+            EXPECT_NEAR(found, exact, 1e-6 * (1 + exact * exact)) << element << " " << name << "(" << x << ")";
+        }
       }
     }
 }
@@ -271,6 +328,8 @@ TEST(Math, EveryElementwiseOp) {
       checkOp({op, {e, e}, e, "T"}, tolerance);
     checkOp({"is_nan %a", {e}, "i1", "T"}, 0);
     checkOp({"fma %a, %b, %c", {e, e, e}, e, "T"}, tolerance);
+    checkOp({"guard %a, %b, %c", {e, e, e}, e, "T"}, 0);
+    checkOp({"atan_ratio %a, %b", {e, e}, e, "T"}, 4 * tolerance);
     checkOp({"compare lt %a, %b", {e, e}, "i1", "T"}, 0);
     checkOp({"select %a, %b, %c", {"i1", e, e}, e, "B, T"}, 0);
   }

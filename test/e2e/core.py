@@ -9,7 +9,7 @@ import re
 CORE = (
     # Losses, gradients and weights of whole runs.
     r"numerics/(mlp-momentum|cnn-adamw|gpt2-tiny)/ranks-4/zero-3", r"numerics/(llama-tiny|moe-adamw)/ranks-2/zero-0",
-    r"numerics/batch-second/variance", r"artifacts/mlp/ranks-2-zero-2", r"families/(bert|resnet|lstm)/leaves", r"groups/sgd/ranks-4/zero-3",
+    r"numerics/batch-second/variance", r"numerics/zeros/norm", r"artifacts/mlp/ranks-2-zero-2", r"families/(bert|resnet|lstm)/leaves", r"groups/sgd/ranks-4/zero-3",
     r"norms/sync/ranks-4/zero-0", r"losses/label_smoothing", r"gemm-epilogues/off", r"precision/loss/mlp-adamw/ranks-2",
     r"precision/model-in-bf16", r"f16/overflow/adamw/ranks-4", r"micro-batches/(ignored-labels|dropout)", r"leaves/one-row/moved-batch",
     r"operators/(opset-18/0|registry)",

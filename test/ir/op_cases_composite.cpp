@@ -225,6 +225,14 @@ OpCase crossEntropy(const std::string& variant, Values labels, const std::string
           }};
 }
 
+// Equal logits so large that the log-sum-exp is rounded to their maximum.
+OpCase largeLogits(const std::string& op, const std::string& body, double value, Values gradient) {
+  OpCase c{op,   "large_logits",    {given("2x2", {1e18, 1e18, -1e18, -1e18})},
+           body, "tensor<2x1xf64>", [value](const std::vector<Values>&) { return Values{value, value}; }};
+  c.gradients = {std::move(gradient)};
+  return c;
+}
+
 // Philox 4x32-10 written again, with 64-bit words of the counter and the key: an element's word, by its definition.
 uint64_t wordOf(uint64_t seed, uint64_t element, uint64_t node, uint64_t step) {
   uint64_t low = element / 4, high = step << 32 | node, key = seed;
@@ -296,6 +304,15 @@ std::vector<OpCase> compositeCases() {
   all.push_back(crossEntropy("", {2, 0, 1, 1}, "", -1));
   all.push_back(crossEntropy("ignore", {2, -100, 1, -100}, " {ignore_index = -100 : i64}", -100));
   all.push_back(crossEntropy("ignore_a_class", {2, 0, 1, 0}, " {ignore_index = 0 : i64}", 0));
+  all.push_back(largeLogits("cross_entropy",
+                            "%l = train.constant dense<0> : tensor<2x1xi64>\n%r, %s = train.cross_entropy %a0, %l : "
+                            "(tensor<2x2xf64>, tensor<2x1xi64>) -> (tensor<2x1xf64>, tensor<2x1xf64>)",
+                            std::log(2), {-0.5, 0.5, -0.5, 0.5}));
+  all.push_back(
+      largeLogits("log_softmax",
+                  "%s = train.log_softmax %a0 : tensor<2x2xf64>\n%r = train.slice %s starts [0, 0] sizes [2, 1] "
+                  "steps [1, 1] : tensor<2x2xf64> -> tensor<2x1xf64>",
+                  -std::log(2), {0.5, -0.5, 0.5, -0.5}));
   all.push_back(dropout());
   all.push_back(randomUniform());
   return all;

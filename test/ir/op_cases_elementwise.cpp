@@ -189,6 +189,12 @@ std::vector<OpCase> unaryCases() {
       unary("reciprocal", "", real("5", 7, 0.4, 3), [](double x) { return std::pow(x, -1); }),
       unary("tanh", "", real("5", 8), [](double x) { return 1 - 2 / (1 + std::exp(2 * x)); }),
       unary("sigmoid", "", real("5", 9), [](double x) { return 0.5 + 0.5 * std::tanh(x / 2); }),
+      unary("softplus", "", real("5", 72), [](double x) { return std::log(1 + std::exp(x)); }),
+      exactly(unary("softplus", "at_zero", given("2", {0, -0.0}), [](double) { return std::log(2); }), {{0.5, 0.5}}),
+      unary("softplus", "far", data("3", "f64", {-40, 800, -800}),
+            [](double x) { return x > 0      ? x
+                                  : x < -700 ? 0
+                                             : std::exp(x); }),
       unary("erf", "", real("5", 10), [](double x) { return 1 - std::erfc(x); }),
       unary("sin", "", real("5", 11), [](double x) { return std::cos(x - 1.5707963267948966); }),
       unary("cos", "", real("5", 12), [](double x) { return std::sin(x + 1.5707963267948966); }),
@@ -284,6 +290,30 @@ std::vector<OpCase> binaryCases() {
       exactly(binary("max", "ties", given("3", {1, 2, 3}), given("3", {1, 3, 2}),
                      [](double x, double y) { return y > x ? y : x; }),
               {{0.5, 0, 1}, {0.5, 1, 0}}),
+      exactly(binary(
+                  "min", "bound", given("3", {1, 2, 3}), given("3", {1, 3, 2}),
+                  [](double x, double y) { return y < x ? y : x; }, " {bound}"),
+              {{0, 1, 0}, {1, 0, 1}}),
+      exactly(binary(
+                  "max", "bound", given("3", {1, 2, 3}), given("3", {1, 3, 2}),
+                  [](double x, double y) { return y > x ? y : x; }, " {bound}"),
+              {{0, 0, 1}, {1, 1, 0}}),
+      binary("atan_ratio", "", real("5", 73), real("5", 74, 0.4, 2),
+             [](double x, double y) { return std::atan2(x, y); }),
+      exactly(binary("atan_ratio", "at_zero", given("4", {0, 2, -2, 0}), given("4", {0, 0, 0, 4}),
+                     [](double x, double y) { return y != 0   ? 0
+                                                     : x == 0 ? kNan
+                                                              : std::copysign(M_PI_2, x); }),
+              {{0, 0, 0, 0.25}, {0, -0.5, 0.5, 0}}),
+      {"guard",
+       "",
+       {data("5", "f64", {0, 0, -0.0, 2, kNan}), data("5", "f64", {1, kNan, 1 / 0.0, 0, 1}),
+        data("5", "f64", {kNan, 7, 1 / 0.0, 1 / 0.0, 5})},
+       "%r = train.guard %a0, %a1, %a2 : tensor<5xf64>",
+       "tensor<5xf64>",
+       [](const std::vector<Values>&) {
+         return Values{0, 7, 0, 1 / 0.0, 5};
+       }},
       binary("max", "nan", data("3", "f64", {kNan, 1, 1}), data("3", "f64", {1, kNan, 2}),
              [](double x, double y) { return x + y > 2 ? y : kNan; }),
       binary("mod", "", real("5", 45, -4, 4), data("5", "f64", {1.5, -1.5, 2.25, -0.75, 3}),
@@ -336,6 +366,72 @@ OpCase constantPower(const std::string& variant, double exponent) {
   return c;
 }
 
+// A function where its derivative is not finite, with incoming gradients of 0, or where a select takes another value.
+OpCase unselected(const std::string& op, double x, const std::string& operands = "%a0") {
+  return exactly(
+      {op,
+       "unselected",
+       {given("2", {x, x}), data("2", "i1", {0, 0})},
+       "%c = train.constant dense<0.5> : tensor<2xf64>\n%z = train.constant dense<0.0> : tensor<2xf64>\n%f = train." +
+           op + " " + operands + " : tensor<2xf64>\n%r = train.select %a1, %f, %c : tensor<2xi1>, tensor<2xf64>",
+       "tensor<2xf64>",
+       [](const std::vector<Values>&) {
+         return Values{0.5, 0.5};
+       }},
+      {{0, 0}});
+}
+
+// `body` computes %s from %a0 of [2, 2]; its root in each row is a norm.
+OpCase norm(const std::string& op, const std::string& variant, const std::string& body, std::vector<Values> gradients,
+            Values at = {0, 0, 3, 4}, Values norms = {0, 5}) {
+  return exactly({op,
+                  variant,
+                  {given("2x2", std::move(at))},
+                  "%half = train.constant dense<0.5> : tensor<2x1xf64>\n" + body,
+                  "tensor<2x1xf64>",
+                  [norms](const std::vector<Values>&) { return norms; }},
+                 std::move(gradients));
+}
+
+std::vector<OpCase> specialPoints() {
+  const std::string squares = "%q = train.mul %a0, %a0 : tensor<2x2xf64>\n";
+  const std::string sum = "%s = train.reduce sum %q [1] : tensor<2x2xf64> -> tensor<2x1xf64>\n";
+  const std::string root = "%r = train.sqrt %s : tensor<2x1xf64>";
+  const double infinity = std::numeric_limits<double>::infinity();
+  std::vector<OpCase> all{
+      norm("sqrt", "of_sum_of_squares", squares + sum + root, {{0, 0, 0.6, 0.8}}),
+      norm("sqrt", "of_mean_of_squares",
+           squares + "%s = train.reduce mean %q [1] : tensor<2x2xf64> -> tensor<2x1xf64>\n" + root,
+           {{0, 0, 3 / std::sqrt(50), 4 / std::sqrt(50)}}, {0, 0, 6, 8}, {0, std::sqrt(50)}),
+      norm("pow", "half_of_sum_of_squares", squares + sum + "%r = train.pow %s, %half : tensor<2x1xf64>",
+           {{0, 0, 0.6, 0.8}}),
+      // The root of another sum is infinitely steep.
+      norm("sqrt", "of_sum", "%s = train.reduce sum %a0 [1] : tensor<2x2xf64> -> tensor<2x1xf64>\n" + root,
+           {{infinity, infinity, 0.1, 0.1}}, {1, -1, 9, 16}, {0, 5}),
+      // |x|^(1/2) in a norm: a 0 and another number in one row.
+      norm("pow", "of_magnitudes",
+           "%m = train.abs %a0 : tensor<2x2xf64>\n%e = train.constant dense<0.5> : tensor<2x2xf64>\n"
+           "%q = train.pow %m, %e : tensor<2x2xf64>\n" +
+               sum + "%two = train.constant dense<2.0> : tensor<2x1xf64>\n%r = train.pow %s, %two : tensor<2x1xf64>",
+           {{0, 1, 0, 0}}, {0, 4, 0, 0}, {4, 0}),
+      unselected("sqrt", -1), unselected("pow", 0, "%a0, %z"), unselected("div", 0, "%c, %a0"), unselected("exp", 1000),
+      unselected("expm1", 1000), unselected("sinh", 1000), unselected("cosh", 1000), unselected("acosh", 1),
+      unselected("atanh", 1), unselected("asin", 1), unselected("acos", -1), unselected("log1p", -1)};
+  for (const char* op : {"sqrt", "rsqrt", "reciprocal", "log"}) {
+    all.push_back(unselected(op, 0));
+    all.back().variant += "_at_zero";
+  }
+  // x log(x): the product's other factor is infinite, too.
+  OpCase product = unselected("mul", 0, "%a0, %l");
+  product.body.insert(0, "%l = train.log %a0 : tensor<2xf64>\n");
+  all.push_back(product);
+  // A NaN operand gives NaN, also where the gradient is 0.
+  OpCase nan = unselected("log", kNan);
+  nan.variant = "of_nan";
+  all.push_back(exactly(nan, {{kNan, kNan}}));
+  return all;
+}
+
 std::vector<OpCase> integerCases() {
   return {
       integers("neg", "", {{5, -2147483648.0}}, {-5, -2147483648.0}),
@@ -366,7 +462,7 @@ std::vector<OpCase> integerCases() {
 
 std::vector<OpCase> elementwiseCases() {
   std::vector<OpCase> all = unaryCases();
-  for (auto part : {binaryCases(), integerCases()}) all.insert(all.end(), part.begin(), part.end());
+  for (auto part : {binaryCases(), specialPoints(), integerCases()}) all.insert(all.end(), part.begin(), part.end());
   all.push_back(constantPower("square", 2));
   all.push_back(constantPower("cube", 3));
   all.push_back(constantPower("one", 1));

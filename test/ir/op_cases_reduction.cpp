@@ -80,6 +80,16 @@ std::vector<OpCase> reductionCases() {
                         {{0, 0.5, 0.5, 1.0 / 3, 1.0 / 3, 1.0 / 3}}));
   all.push_back(
       exactly(reduction("min", "1", given("2x3", {1, 1, 5, 3, 2, 4}), smallest), "min_ties", {{0.5, 0.5, 0, 0, 1, 0}}));
+  for (const bool isMax : {true, false}) {
+    const std::string kind = isMax ? "max" : "min";
+    auto first = [&](const std::string& axes, Values at, const std::string& variant, Values gradient) {
+      OpCase c = reduction(kind, axes, given("2x3", std::move(at)), isMax ? largest : smallest);
+      c.body.insert(c.body.find("] :") + 1, " {first}");
+      all.push_back(exactly(c, kind + variant, {std::move(gradient)}));
+    };
+    first("1", {1, 5, 5, 2, 2, 2}, "_first", isMax ? Values{0, 1, 0, 1, 0, 0} : Values{1, 0, 0, 1, 0, 0});
+    first("0", {1, 5, 4, 1, 5, 4}, "_first_of_column", {1, 1, 1, 0, 0, 0});
+  }
   // With one zero only the zero has a gradient; with two none has.
   all.push_back(
       exactly(reduction("prod", "1", given("2x3", {2, 0, 3, 0, 0, 4}), product), "prod_zeros", {{0, 6, 0, 0, 0, 0}}));

@@ -24,6 +24,8 @@ def cases(session):
     for what in ("variance", "square"):
         yield Case(f"numerics/batch-second/{what}", lambda w=what: batch_second(session, w))
     yield Case("numerics/lion", lambda: lion(session))
+    for name, run_zeros in (("softplus", softplus_of_zero), ("norm", norm_of_zeros), ("cross-entropy", saturated_cross_entropy)):
+        yield Case(f"numerics/zeros/{name}", lambda f=run_zeros: f(session))
 
 
 def case(session, config, ranks, zero):
@@ -66,6 +68,87 @@ def batch_second(session, what):
         expect(abs(losses[0] - first) < 1e-5 * first, f"{ranks} ranks: loss {losses[0]}, expected {first}")
         second = second or losses[1]
         expect(abs(losses[1] - second) < 1e-5 * abs(second), f"{ranks} ranks: second loss {losses[1]}, on one rank {second}")
+
+
+def losses_of(session, nodes, weights, x, y, rate, steps):
+    """The losses of SGD on a graph with inputs x and y, lists of rows."""
+    graph, plan, log, data = (session.folder() / name for name in ("model.onnx", "model.plan", "run.jsonl", "."))
+    inputs = [value("x", FLOAT, ["N", len(x[0])]), value("y", FLOAT, ["N", len(y[0])])]
+    graph.write_bytes(written(nodes, inputs, [value("loss", FLOAT, [])], weights))
+    arguments = []
+    for name, rows in (("x", x), ("y", y)):
+        write_npy(data / f"{name}.npy", "<f4", (len(rows), len(rows[0])), array.array("f", [v for row in rows for v in row]).tobytes())
+        arguments += ["--data", f"{name}={data / name}.npy"]
+    session.succeed("sheaf", "compile", graph, "-o", plan, "--batch", len(x), "--loss", "loss", "--optimizer", f"sgd:lr={rate}")
+    session.succeed("sheaf-run", plan, *arguments, "--steps", steps, "--log", log)
+    return [step["loss"] for step in read_log(log)[0]]
+
+
+def expect_losses(found, expected):
+    for step, (ours, exact) in enumerate(zip(found, expected, strict=True)):
+        expect(abs(ours - exact) < 2e-5 * max(1, abs(exact)), f"step {step}: loss {ours}, expected {exact}")
+
+
+def softplus_of_zero(session):
+    """A scale softplus(p) learns from p = 0: the loss is a Gaussian's negative log-likelihood."""
+    rows, rate, steps = 8, 0.1, 60
+    x, p, expected = [[0.0]] * rows, 0.0, []
+    y = [[2 * math.sin(i)] for i in range(rows)]
+    square = sum(v * v for v, in y) / rows
+    for _ in range(steps):
+        scale, slope = math.log1p(math.exp(p)), 1 / (1 + math.exp(-p))
+        expected.append(square / scale ** 2 / 2 + math.log(scale))
+        p -= rate * slope * (1 / scale - square / scale ** 3)
+    nodes = [node("Softplus", ["p"], ["s"]), node("Sub", ["y", "x"], ["d"]), node("Div", ["d", "s"], ["z"]), node("Mul", ["z", "z"], ["q"]),
+             node("Mul", ["q", "half"], ["h"]), node("Log", ["s"], ["l"]), node("Add", ["h", "l"], ["t"]),
+             node("ReduceMean", ["t"], ["loss"], keepdims=0)]
+    weights = [weight("p", [1], [0]), weight("half", [], [0.5])]
+    expect_losses(losses_of(session, nodes, weights, x, y, rate, steps), expected)
+
+
+def norm_of_zeros(session):
+    """Rows are divided by their norms, at least 1e-12: rows of zeros have no gradient through the norm."""
+    rate, steps, w, expected = 0.1, 20, [1.0, 0.5], []
+    x = [[0.0, 0.0], [3.0, 4.0], [0.0, 0.0], [1.0, -1.0]]
+    y = [[0.5], [0.0], [-0.25], [1.0]]
+    for _ in range(steps):
+        loss, change = 0, [0.0, 0.0]
+        for row, (target,) in zip(x, y):
+            z = [a * b for a, b in zip(row, w)]
+            r = math.hypot(*z)
+            n = max(r, 1e-12)
+            out = sum(z) / n
+            loss += (out - target) ** 2 / len(x)
+            for k in range(2):
+                direct = 1 / n - (sum(z) * z[k] / r ** 3 if r > 1e-12 else 0)
+                change[k] += 2 * (out - target) * direct * row[k] / len(x)
+        expected.append(loss)
+        w = [a - rate * g for a, g in zip(w, change)]
+    nodes = [node("Mul", ["x", "w"], ["z"]), node("ReduceL2", ["z", "axis"], ["r"], keepdims=1), node("Clip", ["r", "least"], ["n"]),
+             node("Div", ["z", "n"], ["u"]), node("ReduceSum", ["u", "axis"], ["o"], keepdims=1), node("Sub", ["o", "y"], ["d"]),
+             node("Mul", ["d", "d"], ["q"]), node("ReduceMean", ["q"], ["loss"], keepdims=0)]
+    weights = [weight("w", [2], [1, 0.5]), weight("least", [], [1e-12]), weight("axis", [1], [1], INT64)]
+    expect_losses(losses_of(session, nodes, weights, x, y, rate, steps), expected)
+
+
+def saturated_cross_entropy(session):
+    """Binary cross entropy of a probability that is 1 in f32, as PyTorch's exporters write it: logarithms are at least -100."""
+    rate, steps, w, expected = 0.1, 20, 1.0, []
+    x, y = [[-1.0], [0.5], [40.0], [2.0]], [[0.0], [1.0], [1.0], [0.0]]
+    for _ in range(steps):
+        loss = change = 0
+        for (a,), (target,) in zip(x, y):
+            p = 1 / (1 + math.exp(-a * w))
+            loss -= (target * math.log(p) + (1 - target) * max(math.log(1 - p) if p < 1 else -100, -100)) / len(x)
+            change += (p - target) * a / len(x)
+        expected.append(loss)
+        w -= rate * change
+    nodes = [node("Mul", ["x", "w"], ["a"]), node("Sigmoid", ["a"], ["p"]), node("Neg", ["p"], ["n"]), node("Add", ["n", "one"], ["c"]),
+             node("Log", ["c"], ["lc"]), node("Max", ["lc", "least"], ["mc"]), node("Log", ["p"], ["lp"]), node("Max", ["lp", "least"], ["mp"]),
+             node("Sub", ["y", "one"], ["t"]), node("Mul", ["t", "mc"], ["b"]), node("Mul", ["y", "mp"], ["g"]), node("Sub", ["b", "g"], ["d"]),
+             node("ReduceMean", ["d"], ["loss"], keepdims=0)]
+    weights = [weight("w", [1, 1], [1]), weight("one", [], [1]), weight("least", [], [-100])]
+    expect_losses(losses_of(session, nodes, weights, x, y, rate, steps), expected)
 
 
 def lion(session):

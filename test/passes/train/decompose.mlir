@@ -39,18 +39,25 @@ func.func @layer_norm(%x: tensor<2x4x8xf32>, %g: tensor<8xf32>, %b: tensor<8xf32
 
 // -----
 
-// The label is picked by comparing it with the column's index.
+// The label is picked by comparing it with the column's index. Of large logits the maximum and the logarithm are subtracted
+// one after the other.
 // CHECK-LABEL: @cross_entropy
 // CHECK-SAME: %[[X:.*]]: tensor<4x8xf32>, %[[L:.*]]: tensor<4x1xi64>
 func.func @cross_entropy(%x: tensor<4x8xf32>, %l: tensor<4x1xi64>) -> tensor<4x1xf32> {
+  // CHECK: %[[MAX:.*]] = train.reduce max
   // CHECK: %[[LOG:.*]] = train.log
-  // CHECK: %[[LSE:.*]] = train.add %{{.*}}, %[[LOG]]
+  // CHECK: %[[LSE:.*]] = train.add %[[MAX]], %[[LOG]]
+  // CHECK: %[[SIZE:.*]] = train.abs %[[LSE]]
+  // CHECK: %[[SMALL:.*]] = train.compare lt %[[SIZE]]
+  // CHECK: %[[FIRST:.*]] = train.select %[[SMALL]], %[[LSE]], %[[MAX]]
+  // CHECK: %[[SECOND:.*]] = train.select %[[SMALL]], %{{.*}}, %[[LOG]]
   // CHECK: %[[I:.*]] = train.iota 1
   // CHECK: %[[LS:.*]] = train.broadcast %[[L]]
   // CHECK: %[[HIT:.*]] = train.compare eq %[[I]], %[[LS]]
   // CHECK: %[[PICK:.*]] = train.select %[[HIT]], %[[X]]
   // CHECK: %[[PICKED:.*]] = train.reduce sum %[[PICK]] [1]
-  // CHECK: %[[LOSS:.*]] = train.sub %[[LSE]], %[[PICKED]]
+  // CHECK: %[[ROUNDED:.*]] = train.sub %[[FIRST]], %[[PICKED]]
+  // CHECK: %[[LOSS:.*]] = train.add %[[ROUNDED]], %[[SECOND]]
   // CHECK: %[[SKIP:.*]] = train.compare eq %[[L]]
   // CHECK: train.select %[[SKIP]], %{{.*}}, %[[LOSS]]
   %loss, %lse = train.cross_entropy %x, %l {ignore_index = -100 : i64} : (tensor<4x8xf32>, tensor<4x1xi64>) -> (tensor<4x1xf32>, tensor<4x1xf32>)
