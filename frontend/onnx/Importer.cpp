@@ -320,6 +320,7 @@ Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) 
       SmallVector<StringRef> aliases(role.aliases.begin(), role.aliases.end());
       op->setDiscardableAttr(train::kAliasesAttr, builder.getStrArrayAttr(aliases));
     }
+    if (!role.parameter) op->setDiscardableAttr(train::kLargeConstantAttr, builder.getUnitAttr());
     if (!role.reason.empty()) op->setDiscardableAttr("train.reason", builder.getStringAttr(role.reason));
     builder.setInsertionPointToEnd(&step.getBody().front());
     value = train::ReadOp::create(builder, emit.location(), RankedTensorType::get(role.shape, type),

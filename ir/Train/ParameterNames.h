@@ -8,6 +8,11 @@
 
 namespace sheaf::train {
 
+// Marks a `train.parameter` that is a large constant of the model, such as a table of positions, and not a weight.
+inline constexpr llvm::StringLiteral kLargeConstantAttr = "train.large_constant";
+// The element type that memory holds of a `train.parameter`, where the training step has decided it for the evaluation.
+inline constexpr llvm::StringLiteral kHeldTypeAttr = "train.held_type";
+
 // Whether passes give the name to a function, an optimizer or a bucket.
 inline bool isReserved(llvm::StringRef name) {
   if (name == "step" || name == "evaluation") return true;

@@ -2,14 +2,17 @@
 // sensitive.
 //
 // The step stays in f32: a kernel widens what it loads and rounds what it stores, once. So the pass runs when kernels
-// are decided, and touches only the values that pass between them. Statistics of rows, sums on their way, the loss and
-// constants stay f32, and so does what a library function takes in f32 only.
+// are decided, and touches only the values that pass between them. Statistics of rows, sums on their way, the loss,
+// constants and values whose absolute precision matters (SingleValues.h) stay f32, and so does what a library function
+// takes in f32 only.
 #include "ir/Train/BatchNorm.h"
+#include "ir/Train/ParameterNames.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/FusionOps.h"
 #include "passes/train/Passes.h"
+#include "passes/train/SingleValues.h"
 
 namespace sheaf::train {
 #define GEN_PASS_DEF_SETPRECISION
@@ -25,17 +28,7 @@ Type elementOf(Value v) {
   return TensorBuilder::typeOf(v).getElementType();
 }
 
-// Moves or adds elements of its first operand, whatever their type: the result has the operand's type.
-bool keepsType(Operation* op) {
-  return isa<ReshapeOp, TransposeOp, SliceOp, ReverseOp, PadOp, ConcatOp, GatherOp, GatherElementsOp, ScatterAddOp>(op);
-}
-
-// Has a library function for 16 bits.
-bool takesHalf(Operation* op) {
-  return isa<MatMulOp, MatMulEpilogueOp, AttentionOp, AttentionGradOp>(op);
-}
-
-// The operands of takesHalf that stay f32: statistics and masks.
+// The operands of a product that stay f32: statistics and masks.
 bool staysSingle(Operation* op, Value operand) {
   if (auto attention = dyn_cast<AttentionOp>(op)) return operand == attention.getMask();
   if (auto gradient = dyn_cast<AttentionGradOp>(op))
@@ -45,18 +38,19 @@ bool staysSingle(Operation* op, Value operand) {
 
 class Narrowing {
  public:
-  Narrowing(ModuleOp module, Block& block, Type half, Type gradient)
-      : module(module), block(block), half(half), gradient(gradient) {
+  Narrowing(ModuleOp module, Block& block, FloatType half, Type gradient)
+      : module(module), block(block), half(half), gradient(gradient), singles(module, block, half) {
     for (Operation& op : block)
       if (auto group = op.getAttrOfType<IntegerAttr>(kGroupAttr)) groups = std::max(groups, group.getInt() + 1);
   }
 
   void run() {
     for (auto parameter : module.getOps<ParameterOp>()) {
-      if (isStatistic(parameter))
-        statistics.insert(parameter.getSymName());
+      if (isStatistic(parameter) || keepsSingle(parameter))
+        singleParameters.insert(parameter.getSymName());
       else
         narrow(parameter);
+      parameter->removeDiscardableAttr(kHeldTypeAttr);
     }
     SmallVector<Operation*> ops;
     for (Operation& op : block.without_terminator()) ops.push_back(&op);
@@ -64,17 +58,17 @@ class Narrowing {
       if (op->hasAttr(kGroupAttr)) {
         member(op);
       } else if (isa<ReadOp>(op)) {
-        bool statistic = statistics.contains(cast<ReadOp>(op).getParameter());
-        if (isSingle(op->getResult(0)) && !statistic) retype(op->getResult(0), half);
-      } else if (keepsType(op)) {
+        bool narrow = !singleParameters.contains(cast<ReadOp>(op).getParameter());
+        if (isSingle(op->getResult(0)) && narrow) retype(op->getResult(0), half);
+      } else if (keepsElementType(op)) {
         mover(op);
       } else if (takesHalf(op)) {
         for (OpOperand& operand : op->getOpOperands())
           if (!staysSingle(op, operand.get())) demand(operand, half);
         for (Value result : op->getResults())
           if (!isa<AttentionOp>(op) || result == op->getResult(0)) retype(result, half);
-      } else if (isa<UpdateOp>(op)) {
-        demand(op->getOpOperand(0), isStatistic(op) ? single() : gradient);
+      } else if (auto update = dyn_cast<UpdateOp>(op)) {
+        demand(op->getOpOperand(0), updatesSingle(update) ? single() : gradient);
       } else if (!isa<RandomUniformOp>(op)) {  // which reads no element
         for (OpOperand& operand : op->getOpOperands()) demand(operand, single());
       }
@@ -85,6 +79,22 @@ class Narrowing {
   Type single() { return Float32Type::get(module.getContext()); }
   bool isSingle(Value v) { return elementOf(v).isF32(); }
   static void retype(Value v, Type element) { v.setType(TensorBuilder::typeOf(v).clone(element)); }
+
+  // Has a library function for 16 bits, and is to use it.
+  bool takesHalf(Operation* op) { return isHalfProduct(op) && !singles.computes(op); }
+  bool updatesSingle(UpdateOp update) { return singleParameters.contains(update.getParameter()); }
+
+  // A constant that only products read has 16 bits.
+  bool keepsSingle(ParameterOp parameter) {
+    if (auto held = parameter->getAttrOfType<TypeAttr>(kHeldTypeAttr)) return held.getValue() != half;
+    if (singles.contains(parameter)) return true;
+    if (!parameter->hasAttr(kLargeConstantAttr)) return false;
+    Demand wanted;
+    for (auto read : block.getOps<ReadOp>())
+      if (read.getParameter() == parameter.getSymName())
+        collect(llvm::make_pointer_range(read.getResult().getUses()), wanted);
+    return wanted.kernel || wanted.single;
+  }
 
   void narrow(ParameterOp parameter) {
     auto type = cast<RankedTensorType>(parameter.getType());
@@ -110,10 +120,10 @@ class Narrowing {
       Operation* op = use->getOwner();
       if (op->hasAttr(kGroupAttr))
         found.kernel = true;
-      else if (keepsType(op))
+      else if (keepsElementType(op))
         collect(llvm::make_pointer_range(op->getResult(0).getUses()), found);
-      else if (isa<UpdateOp>(op))
-        (gradient.isF32() || isStatistic(op) ? found.single : found.half) = true;
+      else if (auto update = dyn_cast<UpdateOp>(op))
+        (gradient.isF32() || updatesSingle(update) ? found.single : found.half) = true;
       else if (takesHalf(op) && !staysSingle(op, use->get()))
         found.half = true;
       else
@@ -121,7 +131,15 @@ class Narrowing {
     }
   }
 
-  // A member of a kernel widens what it reads; what leaves the kernel is rounded unless it is to stay f32.
+  // True if some of the uses are by kernels or by functions that take f32.
+  bool readsSingle(ArrayRef<OpOperand*> uses) {
+    Demand wanted;
+    collect(uses, wanted);
+    return wanted.kernel || wanted.single;
+  }
+
+  // A member of a kernel widens what it reads; what leaves the kernel is rounded unless it is to stay f32. Of a value
+  // that stays f32 products alone get a rounded copy.
   void member(Operation* op) {
     Attribute group = op->getAttr(kGroupAttr);
     heads.try_emplace(group, op);
@@ -142,7 +160,10 @@ class Narrowing {
       Demand wanted;
       for (OpOperand& use : v.getUses())
         if (use.getOwner()->getAttr(kGroupAttr) != group) outside.push_back(&use);
-      if (outside.empty()) continue;
+      const bool all = !singles.contains(v) || !readsSingle(outside);
+      if (!all) llvm::erase_if(outside, [&](OpOperand* use) { return readsSingle(use); });
+      // The rounding of a column sum is part of completing it: there is one result.
+      if (outside.empty() || (!all && isColumnReduction(op))) continue;
       collect(outside, wanted);
       bool small = columnsOf(v) == 1, sum = isColumnReduction(op);
       bool rounded = sum ? wanted.half : !small && (wanted.half || wanted.kernel);
@@ -157,11 +178,12 @@ class Narrowing {
 
   // Pieces of a concatenation have one type; of a gather and its adjoint, the elements count, not the indices.
   void mover(Operation* op) {
-    if (auto concat = dyn_cast<ConcatOp>(op)) {
-      bool any = llvm::any_of(op->getOperands(), [&](Value v) { return elementOf(v) == half; });
-      if (any)
-        for (OpOperand& operand : op->getOpOperands()) demand(operand, half);
-    }
+    SmallVector<OpOperand*> uses(llvm::make_pointer_range(op->getResult(0).getUses()));
+    const bool wide = singles.contains(op->getResult(0)) && readsSingle(uses);
+    if (isa<ConcatOp>(op) && llvm::any_of(op->getOperands(), [&](Value v) { return elementOf(v) == half; }))
+      for (OpOperand& operand : op->getOpOperands()) demand(operand, wide ? single() : half);
+    // A count adds elements up: it is exact only in f32.
+    if (isa<ScatterAddOp>(op) && wide) demand(op->getOpOperand(0), single());
     if (Type element = elementOf(op->getOperand(0)); element == half) retype(op->getResult(0), half);
   }
 
@@ -193,8 +215,9 @@ class Narrowing {
   ModuleOp module;
   Block& block;
   Type half, gradient;
+  SingleValues singles;
   int64_t groups = 0;
-  llvm::StringSet<> statistics;           // parameters that stay f32
+  llvm::StringSet<> singleParameters;
   DenseMap<Attribute, Operation*> heads;  // the first member of a kernel before which its casts stand
   DenseMap<std::pair<Value, Attribute>, Value> widened;
 };
@@ -223,7 +246,7 @@ struct SetPrecision : sheaf::train::impl::SetPrecisionBase<SetPrecision> {
       });
     auto step = module.lookupSymbol<func::FuncOp>("step");
     if (!step || step.isExternal()) return;
-    Type half;
+    FloatType half;
     if (*held == Precision::bf16)
       half = BFloat16Type::get(&getContext());
     else if (*held == Precision::f16)

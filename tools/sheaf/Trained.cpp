@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ir/Plan/PlanDialect.h"
+#include "ir/Train/ParameterNames.h"
 #include "ir/Train/TrainDialect.h"
 #include "ir/Zero/ZeroDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -207,9 +208,19 @@ static mlir::OwningOpRef<mlir::ModuleOp> importStep(mlir::MLIRContext& context, 
   return module;
 }
 
-// The graph's evaluation, up to the same phase.
+// Tells the evaluation what memory holds of the parameters that it shares with the training step.
+static void shareTypes(mlir::ModuleOp training, mlir::ModuleOp evaluation) {
+  mlir::SymbolTable symbols(training);
+  for (auto parameter : evaluation.getOps<train::ParameterOp>())
+    if (auto known = symbols.lookup<train::ParameterOp>(parameter.getSymName()))
+      parameter->setDiscardableAttr(
+          train::kHeldTypeAttr,
+          mlir::TypeAttr::get(mlir::cast<mlir::RankedTensorType>(known.getType()).getElementType()));
+}
+
+// The graph's evaluation, up to the same phase. `training` is the module of the step, if the plan has one.
 static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& context, const TrainedOptions& options,
-                                                          bool importOnly) {
+                                                          bool importOnly, mlir::ModuleOp training) {
   frontend::ImportOptions import = options.import;
   // A batch of the evaluation has the rows of a micro-batch.
   import.batch /= import.microBatches;
@@ -227,6 +238,7 @@ static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& con
   if (!module) return {};
   if (!importOnly && mlir::failed(runImportPhase(module, options.model, import))) return {};
   mlir::PassManager passes(&context);
+  if (training && !importOnly) shareTypes(training, *module);
   importOnly ? addImportPasses(passes) : addEvaluationPasses(passes, options.pipeline);
   if (mlir::failed(passes.run(*module))) return {};
   becomeEvaluation(*module);
@@ -242,7 +254,7 @@ static void warnOfDoubts(mlir::ModuleOp module) {
 
 mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const TrainedOptions& options,
                                               bool importOnly) {
-  if (options.evaluationOnly) return importEvaluation(context, options, importOnly);
+  if (options.evaluationOnly) return importEvaluation(context, options, importOnly, {});
   mlir::OwningOpRef<mlir::ModuleOp> module = importStep(context, options.model, options.import);
   if (!module) return {};
   warnOfDoubts(*module);
@@ -252,7 +264,7 @@ mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const 
   if (mlir::failed(passes.run(*module))) return {};
   if (!importOnly) setTraining(*module, options);
   if (!options.evaluation) return module;
-  mlir::OwningOpRef<mlir::ModuleOp> evaluation = importEvaluation(context, options, importOnly);
+  mlir::OwningOpRef<mlir::ModuleOp> evaluation = importEvaluation(context, options, importOnly, *module);
   if (!evaluation || mlir::failed(attachEvaluation(*module, *evaluation))) return {};
   return module;
 }

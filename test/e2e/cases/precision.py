@@ -1,5 +1,6 @@
 """bf16 with f32 master weights: near the f32 reference but not on it, the same bits whatever the stage, half the gathers,
 and the state of the ZeRO paper's table."""
+import json
 import os
 import struct
 
@@ -31,6 +32,10 @@ def cases(session):
         yield Case(f"precision/emulated/{name}", lambda n=name: emulated(session, n))
     for name in OTHERS:
         yield Case(f"precision/loss/{name}/ranks-2", lambda n=name: loss(session, n, 2, BF16, stages=(0,)))
+    for folder in sorted((FILES / "precision").iterdir()):
+        for precision in ("bf16", "f16"):
+            yield Case(f"precision/angles/{folder.name}/{precision}", lambda f=folder, p=precision: angles(session, f, p))
+    yield Case("precision/angles/parameter", lambda: single_parameter(session))
     yield Case("precision/clipped", lambda: clipped(session))
     yield Case("precision/state-of-f32", lambda: state_of_f32(session))
     yield Case("precision/model-in-bf16", lambda: model_in_bf16(session))
@@ -58,6 +63,40 @@ def loss(session, name, ranks, precision, stages=range(4)):
         expect_near(CONFIGS[name], run.steps)
         first = first or digest(run.weights)
         expect(digest(run.weights) == first, f"stage {zero} leaves other weights than stage 0")
+
+
+def angles(session, folder, precision):
+    """As near PyTorch's f32 run as its autocast: angles, which would be rounded by whole radians, are not rounded."""
+    where, reference = session.folder(), json.loads((folder / "run.json").read_text())
+    # A scale that overflows at first would skip steps.
+    scale = ("--loss-scale", "dynamic:init=64") if precision == "f16" else ()
+    session.succeed("sheaf", "compile", folder / "model.onnx", "-o", where / "plan", *reference["options"], "--precision", precision, *scale)
+    data = [a for path in sorted(folder.glob("*.npy")) for a in ("--data", f"{path.stem}={path}")]
+    session.succeed("sheaf-run", where / "plan", *data, "--steps", len(reference["f32"]), "--log", where / "log")
+    losses = [step["loss"] for step in read_log(where / "log")[0]]
+    expect(len(losses) == len(reference["f32"]), f"the log has {len(losses)} steps")
+    ours, autocast = (max(abs(a - b) for a, b in zip(run, reference["f32"])) for run in (losses, reference["autocast"]))
+    expect(ours < 2 * autocast + 0.01, f"the loss differs by up to {ours:.4f} from f32, that of autocast by {autocast:.4f}")
+
+
+def single_parameter(session):
+    """A learned frequency stays f32 in memory: at every stage, in the evaluation and in a saved state the same bits."""
+    folder, where = FILES / "precision" / "learned-frequencies", session.folder()
+    options = json.loads((folder / "run.json").read_text())["options"]
+    data = [a for path in sorted(folder.glob("*.npy")) for a in ("--data", f"{path.stem}={path}")]
+    evaluation = [a.replace("--data", "--eval-data") for a in data]
+    saved = set()
+    for zero in range(4):
+        plan = where / f"plan{zero}"
+        session.succeed("sheaf", "compile", folder / "model.onnx", "-o", plan, *options, *BF16, "--ranks", 2, "--zero", zero, "--eval")
+        session.succeed("sheaf-run", plan, *data, *evaluation, "--steps", 6, "--eval-every", 3, "--save", where / f"{zero}.safetensors")
+        saved.add(digest(where / f"{zero}.safetensors"))
+        session.succeed("sheaf-run", plan, *data, "--steps", 3, "--save-state", where / f"state{zero}")
+        session.succeed("sheaf-run", plan, *data, "--steps", 3, "--resume", where / f"state{zero}", "--save", where / "resumed.safetensors")
+        saved.add(digest(where / "resumed.safetensors"))
+    expect(len(saved) == 1, "stages or a resumed run leave other weights")
+    text = session.succeed("sheaf", "inspect", where / "plan3", "--format", "text").out
+    expect('plan.parameter "b" f32' in text or '"b" f32' in text, "the frequencies are not f32")
 
 
 def bits(session, name, ranks, precision):
