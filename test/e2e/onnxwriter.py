@@ -150,10 +150,15 @@ def model(nodes, inputs, outputs, weights, opset=18, domains=(), functions=()):
     return whole + b"".join(_bytes(25, f) for f in functions)
 
 
-def summed(graph, losses, opset):
+def appended(nodes, inputs):
+    """The bytes that add nodes and inputs to a GraphProto's bytes."""
+    return b"".join(_bytes(1, n) for n in nodes) + b"".join(_bytes(11, i) for i in inputs)
+
+
+def summed(graph, losses, opset, producer=""):
     """A model of a GraphProto's bytes whose output `loss` is the sum of some scalars of the graph."""
     graph += _bytes(1, node("Sum", losses, ["loss"])) + _bytes(2, "graph") + _bytes(12, value("loss", FLOAT, []))
-    return _number(1, 9) + _bytes(8, _number(2, opset)) + _bytes(7, graph)
+    return _number(1, 9) + (_bytes(2, producer) if producer else b"") + _bytes(8, _number(2, opset)) + _bytes(7, graph)
 
 
 def nested(depth):
