@@ -304,11 +304,12 @@ void Importer::nameDoubts() {
     }
   if (doubtful.empty()) return;
   const bool one = doubtful.size() == 1;
-  const std::string text = listNames(doubtful, kNamed) + (one ? " is" : " are") +
-                           " trained: the file does not tell parameters from buffers, and no product, convolution, "
-                           "look-up or normalization takes " +
-                           (one ? "it. If it is a buffer" : "them. If they are buffers") + ", compile with --freeze '" +
-                           freezePattern(doubtful, others) + "'";
+  const std::string text = listNames(doubtful, kNamed) + (one ? " is" : " are") + " trained, but may be " +
+                           (one ? "a buffer" : "buffers") +
+                           ": the file does not say which tensors are parameters, and " +
+                           (one ? "this one is not used as weights usually are. To keep it"
+                                : "these are not used as weights usually are. To keep them") +
+                           ", compile with --freeze '" + freezePattern(doubtful, others) + "'";
   decide(llvm::Twine(kDoubtDecision) + text);
 }
 

@@ -141,9 +141,9 @@ void Importer::stopGradients(Node& node) {
       operand.tensor = emit.stopGradient(operand.tensor);
   }
   if (detached.isUnclear(&node.proto) && computed)
-    emitWarning(emit.location())
-        << "the model detaches a value that this node reads from the gradient (Tensor.detach), but the exporter's "
-           "optimizer has removed which one: here gradients pass through all. Export with optimize=False";
+    emitWarning(emit.location()) << "this node reads a detached value (Tensor.detach), but the exporter's optimizer "
+                                    "has removed which operand it "
+                                    "is: gradients pass through all of them. Export with optimize=False";
 }
 
 GraphValue* Importer::lookup(StringRef name, Scope& scope, const onnx::NodeProto* user, int operand) {

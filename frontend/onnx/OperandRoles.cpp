@@ -37,7 +37,7 @@ constexpr Row kRows[] = {
     {"LSTM", bits({1, 2, 3, 7})},
     {"BiasGelu", bits({1})},
     {"PRelu", bits({1})},
-    // Look-ups: see `visit` for tables of one dimension.
+    // Look-ups: see `roleOf` for tables of one dimension.
     {"Gather", bits({0})},
     {"GatherND", bits({0})},
     // Normalizations.

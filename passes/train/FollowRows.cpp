@@ -117,7 +117,7 @@ class Comparison {
     if (n % imports.rows == 0 && __int128(n) * imports.otherRows == __int128(m) * imports.rows) return success();
     return refuse(op, "has a value whose size is " + Twine(n) + " for " + Twine(imports.rows) +
                           " rows of the batch and " + Twine(m) + " for " + Twine(imports.otherRows) +
-                          ", not as much for each row");
+                          ", which is not in proportion");
   }
 
   // At the earlier node: one of the imports made nothing of it.
@@ -127,8 +127,7 @@ class Comparison {
     return refuse(at  ? at
                   : a ? a
                       : b,
-                  "does something else with all rows of the batch than with a part of them, as a reshape does that "
-                  "has a fixed number of groups or of rows");
+                  "depends on the number of rows in the batch, as a reshape to a fixed number of groups or rows does");
   }
 
   // An attribute of sizes or places along dimensions may differ where those of the tensors do.

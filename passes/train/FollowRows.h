@@ -13,8 +13,8 @@ struct RowImports {
   int64_t rows = 0, otherRows = 0, batch = 0;
 };
 
-// Both compare the two @step op by op. Where they do anything but the same with more rows, the first such op gets
-// into an attribute of @step, and -train-globalize-loss refuses it.
+// Both compare the two @step op by op. The first op that does something else with more rows is recorded in an attribute
+// of @step, and -train-globalize-loss refuses it.
 
 // To call before any pass. A constant that the graph makes of the number of rows, such as the divisor of a mean,
 // becomes that of the whole batch. One with a row for each row of the batch keeps as many rows as the step has, if all

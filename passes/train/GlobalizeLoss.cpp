@@ -69,8 +69,8 @@ struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
     // A constant does not say whether the exporter made it of the number of rows.
     if (fixedRows)
       emitWarning(step.getLoc())
-          << "the number of rows is fixed in the model: if the exporter has made numbers of it, such as the divisor of "
-             "a mean, they are not those of the whole batch. Export the model with a dynamic batch";
+          << "the number of rows is fixed in the model: constants that the exporter computed from it, such as the "
+             "divisor of a mean, count the rows of one rank only. Export the model with a dynamic batch";
   }
 
   // True if the step can be divided among ranks with the batch where its ops say.

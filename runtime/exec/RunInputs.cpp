@@ -246,8 +246,8 @@ class Reader {
     const int64_t done = in_.position.step;
     in_.steps = options_.steps;
     if (options_.epochs > 0) return settleEpochs();
-    // A launcher may start the same command once more after the training is complete. Nothing but another command is
-    // beyond its end.
+    // A launcher may start the same command once more after the training is complete. A state beyond
+    // --steps comes from another command.
     if (done > in_.steps)
       return Status::error(cat("--steps ", in_.steps, " is the length of the whole training, and the state is of step ",
                                done, " already: --steps ", done + in_.steps, " trains ", in_.steps, " more"));

@@ -434,7 +434,7 @@ TEST(Trained, UnclearDetachIsNamed) {
   ASSERT_TRUE(i.module);
   EXPECT_EQ(trainedNames(i), (std::set<std::string>{"w1", "w2", "w3"}));
   ASSERT_FALSE(i.warnings.empty());
-  EXPECT_THAT(i.warnings[0], AllOf(HasSubstr("detaches a value"), HasSubstr("optimize=False")));
+  EXPECT_THAT(i.warnings[0], AllOf(HasSubstr("reads a detached value"), HasSubstr("optimize=False")));
 
   ModelBuilder m;
   m.input("detach", {"N", 2}).output("loss", {});

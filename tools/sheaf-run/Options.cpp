@@ -117,12 +117,11 @@ options::Table makeTable() {
             .defaultsTo("all states"),
         Row::text<&O::resume>(
             "--resume", "DIR",
-            "Continue from the newest state in DIR, or from the state DIR itself, whatever its number of ranks and its "
-            "stage. The command is otherwise that of the run that saved it: --steps and --epochs count from the start "
-            "of "
-            "the training, and a schedule keeps its length. If DIR is the --offload-dir, from what a run of the same "
-            "plan has left there, also one that was "
-            "killed.")}},
+            "Continue from the newest state in DIR, or from DIR itself if it is a state. Any number of ranks and any "
+            "stage "
+            "will do. Repeat the options of the run that saved it: --steps and --epochs are the length of the whole "
+            "training, and a schedule keeps its length. If DIR is the --offload-dir, continue from what a run of the "
+            "same plan left there, even if it was killed.")}},
       {"Training",
        {Row::real<&O::learningRate>("--lr", "RATE", 0, false,
                                     "Learning rate, also of the parameter groups that have none of their own.")

@@ -92,7 +92,7 @@ def single_parameter(session):
         session.succeed("sheaf-run", plan, *data, *evaluation, "--steps", 6, "--eval-every", 3, "--save", where / f"{zero}.safetensors")
         saved.add(digest(where / f"{zero}.safetensors"))
         session.succeed("sheaf-run", plan, *data, "--steps", 3, "--save-state", where / f"state{zero}")
-        session.succeed("sheaf-run", plan, *data, "--steps", 3, "--resume", where / f"state{zero}", "--save", where / "resumed.safetensors")
+        session.succeed("sheaf-run", plan, *data, "--steps", 6, "--resume", where / f"state{zero}", "--save", where / "resumed.safetensors")
         saved.add(digest(where / "resumed.safetensors"))
     expect(len(saved) == 1, "stages or a resumed run leave other weights")
     text = session.succeed("sheaf", "inspect", where / "plan3", "--format", "text").out
