@@ -14,9 +14,29 @@ namespace {
 // The exporter writes the name that an input or initializer has in expressions under this key.
 constexpr StringRef kPlaceholder = "pkg.torch.onnx.original_node_name";
 
+// The function that a value is called after: "linear" of "linear_1".
+StringRef functionOf(StringRef value) {
+  return value.rtrim("0123456789").rtrim('_');
+}
+
 // "detach", "detach_1": what torch.export calls a result of Tensor.detach.
 bool isDetachName(StringRef name) {
-  return name.rtrim("0123456789").rtrim('_') == "detach";
+  return functionOf(name) == "detach";
+}
+
+// "p_w", "b_m_grid", "c_lifted_tensor_0": what torch.export calls parameters, buffers and constants.
+bool isParameterName(StringRef name) {
+  return name.size() > 2 && name[1] == '_' && StringRef("pbc").contains(name[0]);
+}
+
+// Functions whose results the optimizer removes, since they have the elements of another value. None is merged with a
+// value of other elements.
+bool isMove(StringRef function) {
+  return llvm::is_contained(
+      {"view",    "reshape", "_unsafe_view", "expand",  "clone", "contiguous", "alias",    "unsqueeze",
+       "squeeze", "permute", "transpose",    "t",       "slice", "select",     "_to_copy", "to",
+       "dropout", "detach",  "detach_copy",  "getitem", "split", "chunk",      "unbind"},
+      function);
 }
 
 // The function that an expression calls: "aten.add.Tensor".
@@ -85,6 +105,21 @@ Detached::Detached(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
     const onnx::NodeProto* node = producers.lookup(name);
     return node ? isDetach(*node) : model.valueType(name) && !initializers.contains(name);
   };
+
+  llvm::StringSet<> placeholders;
+  for (const auto* list : {&model.graph().input(), &model.graph().value_info()})
+    for (const onnx::ValueInfoProto& value : *list)
+      if (StringRef name = Model::metadata(value.metadata_props(), kPlaceholder); !name.empty())
+        placeholders.insert(name);
+  // Computations are merged with one of the same function: "linear_1" with "linear".
+  llvm::StringSet<> functions, seen;
+  for (const auto& producer : producers) functions.insert(functionOf(producer.first()));
+  for (const onnx::NodeProto* node : nodes)
+    for (StringRef name : argumentsOf(Model::metadata(node->metadata_props(), kFxNode)))
+      if (seen.insert(name).second && functions.contains(functionOf(name)) && !isParameterName(name) &&
+          !isMove(functionOf(name)) && !producers.contains(name) && !initializers.contains(name) &&
+          !placeholders.contains(name) && !model.valueType(name))
+        lacking.push_back(name.str());
 
   for (auto& [expression, group] : groups) {
     const SmallVector<StringRef> arguments = argumentsOf(expression);

@@ -116,6 +116,12 @@ LogicalResult Importer::prepare() {
   if (training) parameters.trainOnly(training->variables());
   warnOfTraps(model, used, parameters);
   detached = Detached(model, used);
+  if (const auto missing = detached.missing(); !missing.empty() && !evaluates())
+    emitWarning(model.location())
+        << "the model detaches values (Tensor.detach), and the exporter's optimizer has removed "
+        << "or merged others (" << listNames(missing, 4)
+        << "): gradients may pass, or stop, where they do not in PyTorch. Export with "
+        << "optimize=False";
   // TorchScript's exporter writes no metadata, and now and then a graph whose shapes do not fit.
   const bool torchScript = model.proto().producer_name() == "pytorch" && llvm::all_of(used, [](const auto* node) {
                              return Model::metadata(node->metadata_props(), kFxNode).empty();

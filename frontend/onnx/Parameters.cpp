@@ -133,6 +133,27 @@ bool namesView(StringRef value, bool unknown) {
       {"unsqueeze", "squeeze", "view", "_unsafe_view", "reshape", "clone", "contiguous", "alias", "detach"}, op);
 }
 
+// True for values that torch.export names after the operator that made them of numbers alone: "arange_1", "threshold".
+bool namesMadeConstant(StringRef value) {
+  StringRef op = value.rtrim("0123456789").rtrim('_');
+  return op.ends_with("_window") ||
+         llvm::is_contained({"arange",     "linspace",  "logspace", "full",          "zeros",           "ones",
+                             "empty",      "eye",       "tensor",   "scalar_tensor", "lift_fresh_copy", "full_like",
+                             "zeros_like", "ones_like", "tril",     "triu",          "tril_indices",    "triu_indices",
+                             "threshold",  "const"},
+                            op);
+}
+
+// True for a folded value that, by its name, has other elements than its source: "sub", "add_3".
+bool namesArithmetic(StringRef value) {
+  StringRef op = value.rtrim("0123456789").rtrim('_');
+  return llvm::is_contained(
+      {"add",  "sub",   "rsub",   "mul",   "div",     "neg",     "reciprocal", "exp",     "log",
+       "sqrt", "rsqrt", "pow",    "abs",   "sign",    "sum",     "mean",       "sigmoid", "softplus",
+       "tanh", "relu",  "square", "clamp", "maximum", "minimum", "max",        "min"},
+      op);
+}
+
 std::string listed(ArrayRef<std::string> names) {
   std::string text = "'" + names[0] + "'";
   if (names.size() > 1) text += " and " + std::to_string(names.size() - 1) + " more";
@@ -149,11 +170,13 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
       if (initializers.contains(node->input(i))) uses[node->input(i)].push_back({node, i});
 
   const bool byPyTorch = model.proto().producer_name() == "pytorch";
+  // Inputs have a kind, too: they alone where every parameter was folded.
   bool signature = false;
-  for (const onnx::ValueInfoProto& value : model.graph().value_info()) {
-    signature |= !Model::metadata(value.metadata_props(), kSignatureKind).empty();
-    optimizedExport |= !Model::metadata(value.metadata_props(), kFoldedFrom).empty();
-  }
+  for (const auto* values : {&model.graph().input(), &model.graph().value_info()})
+    for (const onnx::ValueInfoProto& value : *values) {
+      signature |= !Model::metadata(value.metadata_props(), kSignatureKind).empty();
+      optimizedExport |= !Model::metadata(value.metadata_props(), kFoldedFrom).empty();
+    }
 
   auto isFolded = [&](const onnx::TensorProto& tensor) {
     return signature && !model.valueMetadata(tensor.name(), kFoldedFrom).empty();
@@ -200,7 +223,7 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
                                   << "keep every parameter";
   if (!lost.empty())
     emitWarning(model.location())
-        << "the exporter's optimizer folded arithmetic on parameters into constants, which are "
+        << "the exporter's optimizer folded what is computed from parameters or buffers into constants, which are "
         << "not trained: " << listed(lost) << ". Export with optimize=False to train them";
   if (!split.empty())
     emitWarning(model.location()) << "the exporter's optimizer merged parameters of equal value; " << listed(split)
@@ -261,7 +284,8 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
   // are computed from.
   SmallVector<StringRef> plain;
   for (StringRef source : sources)
-    if (!isExportersConstant(source)) plain.push_back(source);
+    if (!isExportersConstant(source) && !namesMadeConstant(source) && !namesView(source, false))
+      plain.push_back(source);
   auto isMember = [&](StringRef source) {
     return source.contains('.') || (plain.size() == 1 && source == plain.front());
   };
@@ -274,9 +298,11 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
     bool buffer = llvm::any_of(users, [&](const Use& use) { return mentions(*use.node, 'b', source); });
     if (!evident && (buffer || namesBuffer(source))) continue;
     names.push_back(source);
-    certain &= view || evident || endsLikeParameter(source);
+    // A name without a dot may be that of any value: another initializer, or the expression of a user, must have it.
+    certain &= evident || owner.contains(source) || (source.contains('.') && (view || endsLikeParameter(source)));
   }
   if (names.empty() || users.empty()) return false;
+  certain &= !namesArithmetic(tensor.name());
   const ParameterRole constant = role;
   auto isLost = [&] {
     lost.push_back((names.front() + "' in '" + tensor.name()).str());

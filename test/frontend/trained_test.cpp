@@ -445,6 +445,51 @@ TEST(Trained, UnclearDetachIsNamed) {
   EXPECT_THAT(input.decisions(), HasSubstr("w: trainable"));
 }
 
+// Of two equal computations, one of which detaches its operand, the optimizer keeps one: the other has a name in an
+// expression, but no value.
+TEST(Trained, MergedDetachIsNamed) {
+  for (bool merged : {true, false}) {
+    ModelBuilder m;
+    m.input("x", {"N", 2}).output("loss", {});
+    m.floats("w", {2}, {1, 2});
+    describe(m, "w", kKind, "PARAMETER");
+    express(m.node("Mul", {"x", "w"}, {"h"}), call("h", "mul.Tensor", "%x, %p_w"));
+    express(m.node("Exp", {"h"}, {"exp"}), call("exp", "exp.default", "%detach"));
+    express(m.node("Mul", {"h", "exp"}, {"y"}), call("y", "mul.Tensor", merged ? "%exp_1, %exp" : "%h, %exp"));
+    finish(m, "y");
+    Imported i = import(m, withBatch(4));
+    EXPECT_EQ(joined(i.warnings).find("removed or merged others ('exp_1')") != std::string::npos, merged)
+        << joined(i.warnings);
+  }
+}
+
+// What the exporter folded from numbers alone, a buffer or arithmetic is not trained, also without a module in its
+// name.
+TEST(Trained, FoldedValuesThatAreNoParametersStay) {
+  struct Case {
+    const char *value, *sources;
+    bool warns;
+  };
+  for (const Case& c : {Case{"unsqueeze", "['arange']", false}, Case{"unsqueeze_1", "['hann_window', 'val_3']", false},
+                        Case{"unsqueeze", "['grid']", true}, Case{"sub", "['b.pos_weight', 'val_0']", true},
+                        Case{"add_1", "['norm.weight', 'val_1']", true}}) {
+    SCOPED_TRACE(c.value + std::string(c.sources));
+    ModelBuilder m;
+    m.input("x", {"N", 2}).output("loss", {});
+    m.floats("m.w", {2}, {1, 2});
+    m.floats(c.value, {2}, {3, 4});
+    describe(m, "m.w", kKind, "PARAMETER");
+    describe(m, c.value, kFoldedFrom, c.sources);
+    m.node("Mul", {"x", "m.w"}, {"h"});
+    express(m.node("Mul", {"h", c.value}, {"y"}), call("y", "mul.Tensor", std::string("%h, %") + c.value));
+    finish(m, "y");
+    Imported i = import(m, withBatch(4));
+    ASSERT_TRUE(i.module);
+    EXPECT_EQ(trainedNames(i), std::set<std::string>{"m.w"});
+    EXPECT_EQ(!i.warnings.empty(), c.warns) << joined(i.warnings);
+  }
+}
+
 // A parameter that is detached alone is folded into a constant of that name. It stays the parameter, so that the value
 // follows what trains it elsewhere.
 TEST(Trained, DetachedParametersFollow) {
