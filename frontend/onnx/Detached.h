@@ -18,8 +18,8 @@ class Detached {
   static bool isDetach(const onnx::NodeProto& node);
   // True if some operand of the node was detached, and it is not known which one.
   bool isUnclear(const onnx::NodeProto* node) const { return unclear.contains(node); }
-  // Values that expressions name and the graph lacks, if the optimizer has removed a detach: it may have merged them with
-  // others, of which one was computed from a detached value.
+  // Values that expressions name and the graph lacks, if the optimizer has removed a detach: it may have merged them
+  // with others, of which one was computed from a detached value.
   llvm::ArrayRef<std::string> missing() const { return lacking; }
 
  private:
