@@ -445,7 +445,7 @@ TEST(Trained, UnclearDetachIsNamed) {
   EXPECT_THAT(input.decisions(), HasSubstr("w: trainable"));
 }
 
-// Of two equal computations, one of which detaches its operand, the optimizer keeps one: the other has a name in an
+// The optimizer keeps one of two equal computations, one of which detaches its operand: the other has a name in an
 // expression, but no value.
 TEST(Trained, MergedDetachIsNamed) {
   for (bool merged : {true, false}) {
@@ -463,8 +463,7 @@ TEST(Trained, MergedDetachIsNamed) {
   }
 }
 
-// What the exporter folded from numbers alone, a buffer or arithmetic is not trained, also without a module in its
-// name.
+// The exporter's folds of numbers alone, of buffers and of arithmetic are not trained, also without a module's name.
 TEST(Trained, FoldedValuesThatAreNoParametersStay) {
   struct Case {
     const char *value, *sources;
