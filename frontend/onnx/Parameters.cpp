@@ -125,9 +125,14 @@ bool isExportersConstant(StringRef value) {
   return value.consume_front("val_") && !value.empty() && value.find_first_not_of("0123456789") == StringRef::npos;
 }
 
+// The function that torch.export calls a value after: "unsqueeze" of "unsqueeze_3".
+StringRef functionOf(StringRef value) {
+  return value.rtrim("0123456789").rtrim('_');
+}
+
 // Whether a folded value, by its name, has its source's elements in their order: "unsqueeze_3". "val_7" says nothing.
 bool namesView(StringRef value, bool unknown) {
-  StringRef op = value.rtrim("0123456789").rtrim('_');
+  StringRef op = functionOf(value);
   if (op == "val") return unknown;
   return llvm::is_contained(
       {"unsqueeze", "squeeze", "view", "_unsafe_view", "reshape", "clone", "contiguous", "alias", "detach"}, op);
@@ -135,7 +140,7 @@ bool namesView(StringRef value, bool unknown) {
 
 // True for values that torch.export names after the operator that made them of numbers alone: "arange_1", "threshold".
 bool namesMadeConstant(StringRef value) {
-  StringRef op = value.rtrim("0123456789").rtrim('_');
+  StringRef op = functionOf(value);
   return op.ends_with("_window") ||
          llvm::is_contained({"arange",     "linspace",  "logspace", "full",          "zeros",           "ones",
                              "empty",      "eye",       "tensor",   "scalar_tensor", "lift_fresh_copy", "full_like",
@@ -146,7 +151,7 @@ bool namesMadeConstant(StringRef value) {
 
 // True for a folded value that, by its name, has other elements than its source: "sub", "add_3".
 bool namesArithmetic(StringRef value) {
-  StringRef op = value.rtrim("0123456789").rtrim('_');
+  StringRef op = functionOf(value);
   return llvm::is_contained(
       {"add",  "sub",   "rsub",   "mul",   "div",     "neg",     "reciprocal", "exp",     "log",
        "sqrt", "rsqrt", "pow",    "abs",   "sign",    "sum",     "mean",       "sigmoid", "softplus",

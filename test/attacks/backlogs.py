@@ -5,19 +5,14 @@ import signal
 import socket
 import time
 
-from common import OTHER_USER, Processes, tally, text
+from common import OTHER_USER, Processes, sockets, tally, text
 
 JOBS, PROCESSES, LIMIT = 12, 8, 5
 
 
 def listening(pids):
     """Names of abstract sockets of these processes; of all, where they are the only ones that this name space has."""
-    inodes = set()
-    for pid in pids:
-        try:
-            inodes |= {os.readlink(f)[8:-1] for f in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
-        except OSError:
-            pass
+    inodes = sockets(pids)
     lines = (line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:])
     return {words[7][1:] for words in lines if len(words) == 8 and words[7].startswith("@sheaf-") and words[6] in inodes}
 

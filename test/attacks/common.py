@@ -1,6 +1,7 @@
 """Running jobs under attack, and judging how they end."""
 import dataclasses
 import os
+import pathlib
 import resource
 import signal
 import socket
@@ -28,6 +29,17 @@ class End:
     def good(self):
         """In order, or with one error on stderr."""
         return self.code == 0 or self.code == 1 and "sheaf-run: error: " in self.text
+
+
+def sockets(pids):
+    """Inodes of the sockets and other nameless files that these processes have open."""
+    inodes = set()
+    for pid in pids:
+        try:
+            inodes |= {os.readlink(f)[8:-1] for f in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
+        except OSError:
+            pass
+    return inodes
 
 
 def free_port():

@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 
-from common import Processes, free_port, tally, text
+from common import Processes, free_port, sockets, tally, text
 
 LIMIT = 20
 RENDEZVOUS, DATA, TRIES = (300, 1100, 6000), 1100, 6
@@ -90,12 +90,7 @@ def connections(port, state):
 
 def listeners(pids):
     """TCP ports on which these processes listen."""
-    inodes = set()
-    for pid in pids:
-        try:
-            inodes |= {os.readlink(f)[8:-1] for f in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
-        except OSError:
-            pass
+    inodes = sockets(pids)
     return {port for port, state, inode in table() if state == LISTEN and inode in inodes}
 
 
