@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -52,7 +51,8 @@ Registry& registry() {
 }
 
 ncclResult_t getUniqueId(ncclUniqueId* id) {
-  std::string path = std::filesystem::temp_directory_path() / "sheaf-nccl-XXXXXX";
+  const char* folder = std::getenv("TMPDIR");
+  std::string path = cat(folder ? folder : "/tmp", "/sheaf-nccl-XXXXXX");
   if (path.size() >= sizeof id->internal) return ncclSystemError;
   const int file = mkstemp(path.data());
   if (file < 0) return ncclSystemError;
