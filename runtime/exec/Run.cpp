@@ -114,9 +114,11 @@ class Run {
     // Without a step the checksum is the one that was there before, if there was one.
     if (status.ok() && in_.fileState && in_.position.step > firstStep_ && !options_.evaluate)
       status = onEachRank(&RankContext::writeChecksum);
-    if (!options_.evaluate && (status.ok() ? !trained_ : !bad_)) noteHowToResume(status.ok());
+    if (!options_.evaluate && (status.ok() ? !trained_ || !unsaved_.ok() : !bad_)) noteHowToResume(status.ok());
     // After everything is saved: what an evaluation cannot do must not cost what was trained.
     if (status.ok() && trained_ && options_.evaluateEvery > 0) status = evaluate();
+    if (!unsaved_.ok())
+      status = status.ok() ? unsaved_ : Status::error(cat(unsaved_.message(), "; ", status.message()));
     if (status.ok()) status = logEnd();
     log_.end();
     if (status.ok()) status = log_.status();
@@ -376,7 +378,7 @@ class Run {
       Status status = trainer.run(steps, [&](const StepResult& result) { report(result); });
       if (!status.ok() && trainer.inputEnded() && in_.fileState) status = withFileState(status, trainer.step());
       if (!status.ok()) return status;
-      if (saver_ && !saver_->status().ok()) return ofSaves(saver_->status());
+      if (saver_ && !saver_->status().ok()) stopForSave();
       if (trainer.badStep() >= 0) return stoppedAtBadStep();
       in_.position.step = trainer.step();
       in_.position.updates = trainer.updates();
@@ -385,13 +387,14 @@ class Run {
       noteMemory();
       if (trainer.interrupted()) continue;
       if (options_.saveEvery > 0 && in_.position.step < end && in_.position.step % options_.saveEvery == 0)
-        SHEAF_RETURN_IF_ERROR(saveNow());
+        if (unsaved_ = saveNow(); !unsaved_.ok()) break;
       if (options_.evaluateEvery > 0 && in_.position.step < end && in_.position.step % options_.evaluateEvery == 0)
         SHEAF_RETURN_IF_ERROR(evaluate());
     }
     progress_->finish();
     trained_ = trainer.step() == end;
-    if (!trained_) {
+    if (stopsForSave_) control_.interrupted = false;
+    if (!trained_ && !stopsForSave_ && unsaved_.ok()) {
       log_.event("interrupted", {{"step", in_.position.step}});
       progress_->note(cat("interrupted: ", in_.position.step, " of ", end, " steps are done",
                           !options_.saveState.empty() ? "; saving the state"
@@ -399,6 +402,11 @@ class Run {
                                                       : "; no state is saved: --save-state DIR saves one"));
     }
     return {};
+  }
+
+  // A state that cannot be written ends the run after the step under way, in all processes.
+  void stopForSave() {
+    if (!control_.interrupted.exchange(true)) stopsForSave_ = true;
   }
 
   // The folder that --resume goes on from after this run; empty if it leaves no state.
@@ -429,8 +437,7 @@ class Run {
     progress_->step(result);
     if (saver_) {
       noteSaves();
-      // The error is the run's, after the step under way.
-      if (!saver_->status().ok()) control_.interrupted = true;
+      if (!saver_->status().ok()) stopForSave();
     }
     if (result.skipped && result.lossScale)
       progress_->note(cat("step ", result.step, ": ", result.whatIsBad(), " at the loss scale ", *result.lossScale,
@@ -493,10 +500,10 @@ class Run {
   }
 
   Status saveOutputs(const StateAccess& state) {
-    if (saver_) {
-      SHEAF_RETURN_IF_ERROR(saveNow());
-      SHEAF_RETURN_IF_ERROR(finishSaves());
-    }
+    // The weights are written even if a state cannot be.
+    if (saver_ && unsaved_.ok()) unsaved_ = finishSaves();
+    if (saver_ && unsaved_.ok()) unsaved_ = saveNow();
+    if (saver_ && unsaved_.ok()) unsaved_ = finishSaves();
     if (!options_.save.empty())
       if (Status status = io::isShardIndex(options_.save)
                               ? saveWeightShards(state, *copied_, options_.save, options_.shardBytes)
@@ -577,6 +584,9 @@ class Run {
   RunInputs in_;
   bool trained_ = false;  // all steps
   bool saved_ = false;    // a state in the folder of --save-state
+  // The error of a state of --save-state, which all processes have; and true if this process stops the training for it.
+  Status unsaved_;
+  bool stopsForSave_ = false;
   std::optional<io::KeptStates> kept_;
   RunLog log_;
   std::atomic<bool> errorLogged_ = false;

@@ -90,6 +90,17 @@ Status gatherFiles(const StateAccess& state, int64_t step, std::vector<io::Manif
 
 }  // namespace
 
+Status together(const StateAccess& state, const Status& mine, const std::string& what) {
+  comm::ProcessGroup* processes = state.processes();
+  if (!processes) return mine;
+  Expected<std::vector<std::string>> all = processes->allGather(mine.message(), what);
+  if (!all.ok()) return all.status();
+  for (size_t process = 0; process < all->size(); ++process)
+    if (const std::string& why = (*all)[process]; !why.empty())
+      return Status::error(process == 0 ? why : cat(processes->describe(static_cast<int64_t>(process)), ": ", why));
+  return {};
+}
+
 Expected<io::SafetensorsWriter> createRankFile(const std::string& path, const plan::Plan& plan, int64_t rank) {
   std::vector<io::SafetensorsWriter::Entry> entries;
   for (const plan::SavedPart& part : plan::savedParts(plan, rank)) {
@@ -112,12 +123,13 @@ Expected<io::CheckpointWriter> openState(const StateAccess& state, const std::st
   comm::ProcessGroup* processes = state.processes();
   if (!processes) return io::CheckpointWriter::create(folder, step);
   const std::string what = cat("the state's folder of step ", step);
-  if (!state.first()) {
-    Expected<std::vector<std::string>> names = processes->allGather("", what);
-    return names.ok() ? io::CheckpointWriter::join(folder, (*names)[0]) : names.status();
-  }
-  Expected<io::CheckpointWriter> writer = io::CheckpointWriter::create(folder, step);
-  if (writer.ok()) SHEAF_RETURN_IF_ERROR(processes->allGather(writer->name(), what).status());
+  Expected<io::CheckpointWriter> writer = Status::error("");
+  if (state.first()) writer = io::CheckpointWriter::create(folder, step);
+  SHEAF_RETURN_IF_ERROR(together(state, state.first() ? writer.status() : Status(), what));
+  Expected<std::vector<std::string>> names = processes->allGather(state.first() ? writer->name() : "", what);
+  if (!names.ok()) return names.status();
+  if (!state.first()) writer = io::CheckpointWriter::join(folder, (*names)[0]);
+  SHEAF_RETURN_IF_ERROR(together(state, writer.status(), what));
   return writer;
 }
 
@@ -143,15 +155,16 @@ Status saveState(const StateAccess& state, const std::string& folder, const RunP
   Expected<io::CheckpointWriter> writer = openState(state, folder, position.step);
   if (!writer.ok()) return writer.status();
   io::Manifest manifest = manifestOf(state.plan(), position);
+  Status written;
   for (int64_t rank = state.firstRank(); rank < state.firstRank() + state.localRanks(); ++rank) {
     io::Manifest::File& file = manifest.files.emplace_back();
     file.name = rankFile(rank);
-    SHEAF_RETURN_IF_ERROR(saveRank(state, rank, writer->path(file.name), file));
+    if (written.ok()) written = saveRank(state, rank, writer->path(file.name), file);
   }
-  if (!state.processes()) return writer->commit(manifest);
-  SHEAF_RETURN_IF_ERROR(gatherFiles(state, position.step, manifest.files));
-  if (state.first()) SHEAF_RETURN_IF_ERROR(writer->commit(manifest));
-  return state.processes()->barrier(cat("the saved state of step ", position.step));
+  const std::string what = cat("the saved state of step ", position.step);
+  SHEAF_RETURN_IF_ERROR(together(state, written, what));
+  if (state.processes()) SHEAF_RETURN_IF_ERROR(gatherFiles(state, position.step, manifest.files));
+  return together(state, state.first() ? writer->commit(manifest) : Status(), what);
 }
 
 Expected<StateFit> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint) {

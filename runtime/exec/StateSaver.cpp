@@ -142,8 +142,14 @@ Status StateSaver::await() {
 }
 
 Status StateSaver::save(const RunPosition& position) {
+  Status status = start(position);
+  if (!status.ok()) keep(status);
+  return status;
+}
+
+Status StateSaver::start(const RunPosition& position) {
   const Clock::time_point begin = Clock::now();
-  SHEAF_RETURN_IF_ERROR(await());
+  SHEAF_RETURN_IF_ERROR(finish());
   if (rings_.empty()) {
     SHEAF_RETURN_IF_ERROR(saveState(state_, options_.folder, position));
     CompleteSave save{cat(options_.folder, "/", io::stepFolder(position.step)), position.step, 0, 0, {}};
@@ -172,8 +178,9 @@ Status StateSaver::save(const RunPosition& position) {
     job_->copied = true;
     changed_.notify_all();
   }
-  if (status.ok()) return this->status();
-  return await();
+  // The first error is the cause of the others.
+  if (const Status first = this->status(); !first.ok()) status = first;
+  return together(state_, status, "the copies of the state");
 }
 
 Status StateSaver::takeSnapshot() {
@@ -291,8 +298,8 @@ Status StateSaver::gatherParts(Job& job) {
 }
 
 Status StateSaver::finish() {
-  SHEAF_RETURN_IF_ERROR(await());
-  return state_.processes() && !rings_.empty() ? state_.processes()->barrier("the saved states") : Status();
+  const Status mine = await();
+  return rings_.empty() ? mine : together(state_, mine, "the saved states");
 }
 
 }  // namespace sheaf::exec

@@ -50,9 +50,9 @@ class StateSaver {
   uint64_t stagingBytes() const;
 
   // Begins to save; with staging it returns when everything is copied. Waits before for the one under way, so
-  // that they never pile up. Only while the ranks are synchronized; every process calls it.
+  // that they never pile up. Only while the ranks are synchronized; every process calls it, and gets the same status.
   Status save(const RunPosition& position);
-  // Waits for the save under way. Every process calls it.
+  // Waits for the save under way. Every process calls it, and gets the same status.
   Status finish();
 
   // Without waiting: the next complete save not yet returned; and the first error of any.
@@ -61,6 +61,7 @@ class StateSaver {
 
  private:
   struct Job;
+  Status start(const RunPosition& position);
   Status await();
   void writeRank(Job& job, size_t rank);
   void complete(Job& job);
