@@ -10,6 +10,7 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/raw_ostream.h"
+#include "runtime/base/NewFiles.h"
 
 using namespace mlir;
 namespace fs = llvm::sys::fs;
@@ -23,24 +24,26 @@ constexpr const char* kNeeded = "needs ptxas of the CUDA toolkit 12.8 or newer";
 constexpr const char* kSplit = "--split-compile=2";
 constexpr int kLeastMajor = 12, kLeastMinor = 8;
 
-// Gone, with all that is in it, when its owner goes.
-class ScratchFolder {
+// Files for the programs of the toolkit, and what these write.
+class Files {
  public:
-  ScratchFolder() { failed = static_cast<bool>(fs::createUniqueDirectory("sheaf-cuda", folder)); }
-  ~ScratchFolder() {
-    if (!failed) (void)fs::remove_directories(folder);
+  static std::optional<Files> make() {
+    llvm::SmallString<128> prefix;
+    path::system_temp_directory(true, prefix);
+    path::append(prefix, "sheaf-cuda-");
+    Expected<ScratchFolder> folder = ScratchFolder::make(prefix.str().str());
+    return folder.ok() ? std::optional(Files(std::move(*folder))) : std::nullopt;
   }
-  ScratchFolder(const ScratchFolder&) = delete;
 
   std::string file(StringRef name) const {
-    llvm::SmallString<128> result = folder;
+    llvm::SmallString<128> result(folder_.path());
     path::append(result, name);
     return result.str().str();
   }
   bool write(StringRef name, StringRef bytes) const {
-    std::error_code error;
-    llvm::raw_fd_ostream stream(file(name), error);
-    if (error) return false;
+    const int descriptor = openNew(file(name));
+    if (descriptor < 0) return false;
+    llvm::raw_fd_ostream stream(descriptor, true);
     stream << bytes;
     stream.close();
     const bool ok = !stream.has_error();
@@ -52,14 +55,13 @@ class ScratchFolder {
     return buffer ? (*buffer)->getBuffer().str() : std::string();
   }
 
-  bool failed;
-
  private:
-  llvm::SmallString<128> folder;
+  explicit Files(ScratchFolder folder) : folder_(std::move(folder)) {}
+  ScratchFolder folder_;
 };
 
 // Runs a program and gives what it prints. A program that fails is an error with the first line that it prints.
-FailureOr<std::string> run(const ScratchFolder& folder, const std::string& program, ArrayRef<std::string> arguments,
+FailureOr<std::string> run(const Files& folder, const std::string& program, ArrayRef<std::string> arguments,
                            std::string& error) {
   SmallVector<StringRef> all{program};
   all.append(arguments.begin(), arguments.end());
@@ -128,9 +130,9 @@ FailureOr<Toolkit> findToolkit(std::string& error) {
     error = std::string(kNeeded) + ": " + ptxas + " is there, but fatbinary is not in the same folder";
     return failure();
   }
-  ScratchFolder folder;
-  if (folder.failed) return error = "cannot make a temporary folder", failure();
-  FailureOr<std::string> text = run(folder, ptxas, {"--version"}, error);
+  const std::optional<Files> folder = Files::make();
+  if (!folder) return error = "cannot make a temporary folder", failure();
+  FailureOr<std::string> text = run(*folder, ptxas, {"--version"}, error);
   if (failed(text)) return failure();
   auto version = versionOf(*text);
   if (!version || *version < std::pair(kLeastMajor, kLeastMinor)) {
@@ -162,32 +164,33 @@ std::vector<KernelUsage> parseUsage(StringRef text) {
 }
 
 FailureOr<Assembled> assemblePtx(const Toolkit& toolkit, int architecture, StringRef ptx, std::string& error) {
-  ScratchFolder folder;
-  if (folder.failed || !folder.write("kernels.ptx", ptx)) return error = "cannot write temporary files", failure();
-  FailureOr<std::string> text = run(folder, toolkit.ptxas,
-                                    {"--gpu-name=sm_" + std::to_string(architecture), "--fmad=false", "--verbose",
-                                     kSplit, "--output-file", folder.file("kernels.cubin"), folder.file("kernels.ptx")},
-                                    error);
+  const std::optional<Files> folder = Files::make();
+  if (!folder || !folder->write("kernels.ptx", ptx)) return error = "cannot write temporary files", failure();
+  FailureOr<std::string> text =
+      run(*folder, toolkit.ptxas,
+          {"--gpu-name=sm_" + std::to_string(architecture), "--fmad=false", "--verbose", kSplit, "--output-file",
+           folder->file("kernels.cubin"), folder->file("kernels.ptx")},
+          error);
   if (failed(text)) return failure();
-  Assembled result{folder.read("kernels.cubin"), parseUsage(*text)};
+  Assembled result{folder->read("kernels.cubin"), parseUsage(*text)};
   if (result.code.empty()) return error = toolkit.ptxas + " wrote nothing", failure();
   return result;
 }
 
 FailureOr<std::string> makeFatBinary(const Toolkit& toolkit, int architecture, StringRef cubin, StringRef ptx,
                                      std::string& error) {
-  ScratchFolder folder;
-  if (folder.failed || !folder.write("kernels.ptx", ptx) || !folder.write("kernels.cubin", cubin))
+  const std::optional<Files> folder = Files::make();
+  if (!folder || !folder->write("kernels.ptx", ptx) || !folder->write("kernels.cubin", cubin))
     return error = "cannot write temporary files", failure();
   auto image = [&](const char* kind, const char* file) {
-    return "--image3=kind=" + std::string(kind) + ",sm=" + std::to_string(architecture) + ",file=" + folder.file(file);
+    return "--image3=kind=" + std::string(kind) + ",sm=" + std::to_string(architecture) + ",file=" + folder->file(file);
   };
-  if (failed(run(folder, toolkit.fatbinary,
-                 {"--create=" + folder.file("kernels.fatbin"), "--64", image("elf", "kernels.cubin"),
+  if (failed(run(*folder, toolkit.fatbinary,
+                 {"--create=" + folder->file("kernels.fatbin"), "--64", image("elf", "kernels.cubin"),
                   image("ptx", "kernels.ptx")},
                  error)))
     return failure();
-  std::string result = folder.read("kernels.fatbin");
+  std::string result = folder->read("kernels.fatbin");
   if (result.empty()) return error = toolkit.fatbinary + " wrote nothing", failure();
   return result;
 }

@@ -20,23 +20,6 @@ constexpr size_t kDirectBufferBytes = 1 << 20;
 
 }  // namespace
 
-std::string folderOf(const std::string& path) {
-  size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-Status syncFolder(const std::string& folder) {
-  int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return Status::error(cat("cannot open folder ", folder, ": ", std::strerror(errno)));
-  // Some file systems cannot sync folders (EINVAL); they give no stronger promise to wait for.
-  bool failed = fsync(descriptor) != 0 && errno != EINVAL;
-  int error = errno;
-  close(descriptor);
-  if (failed) return Status::error(cat("cannot sync folder ", folder, ": ", std::strerror(error)));
-  return {};
-}
-
 Expected<AtomicFile> AtomicFile::create(const std::string& path) {
   return create(path, kBufferBytes);
 }
@@ -59,17 +42,10 @@ Expected<AtomicFile> AtomicFile::create(const std::string& path, size_t bufferBy
     return Status::error(cat("cannot write ", path, ": it exists and is not a regular file"));
   AtomicFile file;
   file.path_ = path;
-  file.temporary_ = path + ".XXXXXX";
-  file.descriptor_ = mkostemp(file.temporary_.data(), O_CLOEXEC);
-  if (file.descriptor_ < 0) {
-    int error = errno;
-    file.temporary_.clear();
-    return Status::error(cat("cannot write ", path, ": ", std::strerror(error)));
-  }
-  // mkostemp makes files private; give them what a plain open would.
-  mode_t mask = umask(0);
-  umask(mask);
-  fchmod(file.descriptor_, 0666 & ~mask);
+  Expected<TemporaryFile> made = makeTemporaryFile(path);
+  if (!made.ok()) return made.status();
+  file.temporary_ = std::move(made->path);
+  file.descriptor_ = made->descriptor;
   file.buffer_ = allocateAligned(bufferBytes);
   if (!file.buffer_) return Status::error(cat("cannot write ", path, ": no memory for a buffer"));
   file.capacity_ = bufferBytes;

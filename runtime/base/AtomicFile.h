@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/base/AlignedMemory.h"
+#include "runtime/base/NewFiles.h"
 #include "runtime/base/Status.h"
 
 namespace sheaf {
@@ -46,11 +47,5 @@ class AtomicFile {
   AlignedMemory buffer_;
   size_t capacity_ = 0, filled_ = 0;  // bytes of the buffer
 };
-
-// Makes the names in a folder durable.
-Status syncFolder(const std::string& folder);
-
-// The folder part of a path, "." if there is none.
-std::string folderOf(const std::string& path);
 
 }  // namespace sheaf

@@ -1,8 +1,11 @@
 #include "runtime/base/OutputPaths.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
 #include "runtime/base/Text.h"
@@ -17,29 +20,53 @@ constexpr std::string_view kFormats[] = {
     "bin",  "ckpt", "csv", "data", "gguf", "gz", "h5",  "hdf5",        "html", "json",   "jsonl", "mlir", "npy", "npz",
     "onnx", "pb",   "pkl", "plan", "prom", "pt", "pth", "safetensors", "tar",  "tflite", "tsv",   "yaml", "yml", "zip"};
 
-bool isOneFile(const std::string& a, const std::string& b) {
+// Says which file a path stands for.
+struct Identity {
+  bool special = false;             // a device, such as /dev/null, or a socket: nothing is replaced there
+  std::optional<struct stat> file;  // links are followed
+  fs::path whole;                   // without links, also of a file that is still to be made
+};
+
+Identity identityOf(const std::string& path) {
+  Identity identity;
+  struct stat info;
+  if (::stat(path.c_str(), &info) == 0) {
+    identity.special = S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode) || S_ISSOCK(info.st_mode);
+    identity.file = info;
+  }
   std::error_code error;
-  if (fs::exists(a, error) && !fs::is_regular_file(a, error)) return false;
-  if (fs::equivalent(a, b, error) && !error) return true;
-  // A file that is still to be made may be named in two ways, too: by links to its folder.
-  auto whole = [&](const std::string& path) { return fs::weakly_canonical(fs::absolute(path, error), error); };
-  const fs::path first = whole(a);
-  return !error && !first.empty() && first == whole(b) && !error;
+  const fs::path absolute = fs::absolute(path, error);
+  if (!error) identity.whole = fs::weakly_canonical(absolute, error);
+  if (error) identity.whole.clear();
+  return identity;
+}
+
+bool isOneFile(const Identity& a, const Identity& b) {
+  if (a.special || b.special) return false;
+  if (a.file && b.file && a.file->st_dev == b.file->st_dev && a.file->st_ino == b.file->st_ino) return true;
+  return !a.whole.empty() && a.whole == b.whole;
+}
+
+std::vector<Identity> identitiesOf(std::span<const NamedFile> files) {
+  std::vector<Identity> identities;
+  for (const NamedFile& file : files) identities.push_back(file.path.empty() ? Identity() : identityOf(file.path));
+  return identities;
 }
 
 }  // namespace
 
 Status checkOutputPaths(std::span<const NamedFile> outputs, std::span<const NamedFile> inputs) {
+  const std::vector<Identity> written = identitiesOf(outputs), read = identitiesOf(inputs);
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].path.empty()) continue;
-    for (const NamedFile& input : inputs)
-      if (!input.path.empty() && isOneFile(outputs[i].path, input.path))
-        return Status::error(cat(outputs[i].name, " ", outputs[i].path, " is the file of ", input.name,
+    for (size_t k = 0; k < inputs.size(); ++k)
+      if (isOneFile(written[i], read[k]))
+        return Status::error(cat(outputs[i].name, " ", outputs[i].path, " is the file of ", inputs[k].name,
                                  ", which is read: give another name"));
-    for (const NamedFile& other : outputs.first(i))
-      if (!other.path.empty() && isOneFile(outputs[i].path, other.path))
-        return Status::error(
-            cat(outputs[i].name, " ", outputs[i].path, " is the file of ", other.name, ", too: give another name"));
+    for (size_t k = 0; k < i; ++k)
+      if (isOneFile(written[i], written[k]))
+        return Status::error(cat(outputs[i].name, " ", outputs[i].path, " is the file of ", outputs[k].name,
+                                 ", too: give another name"));
   }
   return {};
 }

@@ -14,8 +14,8 @@ struct NamedFile {
   std::string name, path;
 };
 
-// Refuses an output that is one of the inputs, by whatever path or link, and two outputs that are one file. Files that
-// are not regular, such as /dev/null, may be named twice.
+// Refuses an output that is one of the inputs, by whatever path or link, and two outputs that are one file. Devices,
+// such as /dev/null, may be named twice.
 Status checkOutputPaths(std::span<const NamedFile> outputs, std::span<const NamedFile> inputs);
 
 // Refuses a path whose ending says another format than `endings`, without dots ("safetensors"), do. Takes any path if

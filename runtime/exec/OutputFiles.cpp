@@ -1,6 +1,5 @@
 #include "runtime/exec/OutputFiles.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,8 @@
 #include <filesystem>
 #include <set>
 
+#include "runtime/base/FileLock.h"
+#include "runtime/base/NewFiles.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/WriteAt.h"
 #include "runtime/io/DataType.h"
@@ -38,7 +39,15 @@ Status writeTo(int descriptor, std::span<const std::byte> bytes, uint64_t offset
 
 }  // namespace
 
-Status OutputFiles::check(const plan::Plan& plan, const std::string& folder, const std::vector<std::string>& inputs) {
+std::vector<std::string> OutputFiles::paths(const plan::Plan& plan, const std::string& folder) {
+  std::set<std::string> taken;
+  std::vector<std::string> paths;
+  for (const plan::Output& output : plan.outputs())
+    paths.push_back(cat(folder, "/", fileName(output.name(), taken), ".npy"));
+  return paths;
+}
+
+Status OutputFiles::check(const plan::Plan& plan, const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code error;
   fs::path existing = folder;
@@ -46,35 +55,33 @@ Status OutputFiles::check(const plan::Plan& plan, const std::string& folder, con
     existing = existing.parent_path();
   if (!existing.empty() && !fs::is_directory(existing, error))
     return Status::error(cat("--outputs ", folder, ": ", existing.string(), " is not a folder"));
-  std::set<std::string> taken;
-  for (const plan::Output& output : plan.outputs()) {
-    const std::string path = cat(folder, "/", fileName(output.name(), taken), ".npy");
+  for (const std::string& path : paths(plan, folder))
     if (fs::is_directory(path, error))
       return Status::error(cat("--outputs: ", path, " is a folder, and not a file that could be replaced"));
-    for (const std::string& input : inputs)
-      if (fs::equivalent(path, input, error) && !error)
-        return Status::error(cat("--outputs: the output '", output.name(), "' would replace ", path,
-                                 ", which this run reads; give another folder"));
-  }
   return {};
 }
 
 Expected<std::unique_ptr<OutputFiles>> OutputFiles::create(const plan::Plan& plan, const std::string& folder,
                                                            uint64_t rows, Job& job) {
   std::unique_ptr<OutputFiles> files(new OutputFiles(plan, rows, job));
+  files->folder_ = folder;
   Status status;
-  if (std::error_code error; job.first() && !std::filesystem::create_directories(folder, error) && error)
-    status = Status::error(cat("--outputs: cannot make the folder ", folder, ": ", error.message()));
+  Expected<std::string> random = std::string();
+  if (job.first()) {
+    if (auto made = makeFolders(folder); !made.ok())
+      status = Status::error(cat("--outputs: ", made.status().message()));
+    random = randomName();
+    if (status.ok()) status = random.status();
+  }
   const uint64_t batch = static_cast<uint64_t>(plan::rowsAtOnce(plan)),
                  rowsOfRank = batch / static_cast<uint64_t>(plan.ranks());
   const uint64_t batches = (rows + batch - 1) / batch;
-  std::set<std::string> taken;
+  const std::vector<std::string> names = paths(plan, folder);
   std::vector<std::string> headers;
   std::vector<uint64_t> bytes;
   for (const plan::Output& output : plan.outputs()) {
     File& file = files->files_.emplace_back();
-    file.path = cat(folder, "/", fileName(output.name(), taken), ".npy");
-    file.temporary = cat(file.path, ".partial");
+    file.path = names[files->files_.size() - 1];
     std::vector<int64_t> shape(output.shape().begin(), output.shape().end());
     const uint64_t size = *plan::elementCount(plan::shapeOf(output)) * plan::elementBytes(output.type());
     file.hasRows = output.blocks() > 0;
@@ -94,21 +101,28 @@ Expected<std::unique_ptr<OutputFiles>> OutputFiles::create(const plan::Plan& pla
     file.begin = header->size();
     headers.push_back(std::move(*header));
   }
-  // Process 0 makes the files before the others open them.
+  // Process 0 makes the files before the others open them, and tells these their random name.
   auto openAll = [&] {
     for (size_t i = 0; i < files->files_.size() && status.ok(); ++i)
-      status = files->open(files->files_[i], headers[i], bytes[i]);
+      status = files->open(files->files_[i], *random, headers[i], bytes[i]);
   };
   if (job.first()) openAll();
   SHEAF_RETURN_IF_ERROR(job.together(cat("--outputs ", folder), status));
+  if (job.group()) {
+    Expected<std::vector<std::string>> all = job.group()->allGather(*random, "the files of --outputs");
+    if (!all.ok()) return all.status();
+    random = (*all)[0];
+    // It becomes a part of a path.
+    if (!isRandomName(*random)) return Status::error("--outputs: process 0 has sent a name that is none");
+  }
   if (!job.first()) openAll();
   if (!status.ok()) return status;
   return files;
 }
 
-Status OutputFiles::open(File& file, const std::string& header, uint64_t bytes) {
-  const int flags = O_WRONLY | O_CLOEXEC | (job_.first() ? O_CREAT | O_TRUNC : 0);
-  file.descriptor = ::open(file.temporary.c_str(), flags, 0666);
+Status OutputFiles::open(File& file, const std::string& random, const std::string& header, uint64_t bytes) {
+  file.temporary = temporaryPath(file.path, random);
+  file.descriptor = job_.first() ? openNew(file.temporary) : openMade(file.temporary);
   if (file.descriptor < 0) return cannot("open", file.temporary);
   if (!job_.first()) return {};
   file.made = true;
@@ -144,16 +158,20 @@ Status OutputFiles::write(int64_t rank, uint32_t output, int64_t batch, std::spa
 Status OutputFiles::commit() {
   Status status;
   for (File& file : files_) {
+    if (fsync(file.descriptor) != 0 && status.ok()) status = cannot("sync", file.temporary);
     if (close(file.descriptor) != 0 && status.ok()) status = cannot("write", file.temporary);
     file.descriptor = -1;
   }
   SHEAF_RETURN_IF_ERROR(job_.together("the files of --outputs", status));
   if (!job_.first()) return {};
+  // Two runs that gave their files names at the same time would leave some of either.
+  Expected<FileLock> lock = FileLock::take(folder_ + "/.outputs.lock");
+  if (!lock.ok()) return Status::error(cat("--outputs: ", lock.status().message()));
   for (File& file : files_) {
     if (rename(file.temporary.c_str(), file.path.c_str()) != 0) return cannot("write", file.path);
     file.made = false;
   }
-  return {};
+  return syncFolder(folder_);
 }
 
 }  // namespace sheaf::exec

@@ -15,9 +15,10 @@ namespace sheaf::exec {
 
 class OutputFiles {
  public:
-  // Whether `folder` is one or can be made, and no output would replace one of the files `inputs`, which the run reads,
-  // or a folder. Makes nothing.
-  static Status check(const plan::Plan& plan, const std::string& folder, const std::vector<std::string>& inputs);
+  // Returns an error unless `folder` is one or can be made, and no output would replace a folder. Makes nothing.
+  static Status check(const plan::Plan& plan, const std::string& folder);
+  // Returns the paths of the files in the order of Plan.outputs.
+  static std::vector<std::string> paths(const plan::Plan& plan, const std::string& folder);
 
   // Makes `folder` and in it a file NAME.npy for each entry of Plan.outputs; characters that a file's name should not
   // have become '_'. Process 0 creates them, so that every process must see the folder. An output without rows has one
@@ -44,11 +45,12 @@ class OutputFiles {
     bool hasRows = false;
   };
   OutputFiles(const plan::Plan& plan, uint64_t rows, Job& job) : plan_(plan), rows_(rows), job_(job) {}
-  Status open(File& file, const std::string& header, uint64_t bytes);
+  Status open(File& file, const std::string& random, const std::string& header, uint64_t bytes);
 
   const plan::Plan& plan_;
   const uint64_t rows_;  // of the data
   Job& job_;
+  std::string folder_;
   std::vector<File> files_;
 };
 

@@ -3,23 +3,19 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <filesystem>
 #include <utility>
 
-#include "runtime/base/AtomicFile.h"
 #include "runtime/base/Decisions.h"
 #include "runtime/base/Hash.h"
 #include "runtime/base/MappedFile.h"
-#include "runtime/base/OutputPaths.h"
 #include "runtime/base/Text.h"
 #include "runtime/exec/ChoosePlan.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/EvaluationRunner.h"
 #include "runtime/exec/FileResume.h"
 #include "runtime/exec/NetworkUse.h"
-#include "runtime/exec/OutputFiles.h"
 #include "runtime/exec/Trainer.h"
-#include "runtime/exec/WeightFiles.h"
+#include "runtime/exec/WrittenFiles.h"
 #include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/Generations.h"
@@ -160,8 +156,8 @@ class Reader {
       if (!weights.ok()) return Status::error(cat("--weights: ", weights.status().message()));
       in_.weights = std::move(*weights);
     }
-    SHEAF_RETURN_IF_ERROR(checkOutputFiles());
     if (evaluates()) SHEAF_RETURN_IF_ERROR(checkOutputs());
+    SHEAF_RETURN_IF_ERROR(checkWrittenFiles(options_, in_));
     return std::move(in_);
   }
 
@@ -182,37 +178,6 @@ class Reader {
     in_.fileState =
         FileState{.plan = *hash, .run = found->run, .step = in_.position.step, .evaluates = options_.evaluate};
     in_.lastSaved = options_.resume;
-    return {};
-  }
-
-  // Lists the files that the run reads.
-  std::vector<NamedFile> inputFiles() const {
-    std::vector<NamedFile> files{{"the plan", in_.planPath}};
-    const WeightFiles weights(*in_.plan, folderOf(in_.planPath), options_.weightsFolder);
-    for (const plan::File& file : in_.plan->files())
-      files.push_back({"the plan's initial weights", weights.pathOf(file)});
-    files.push_back({"--weights", options_.weights});  // also an index of files
-    if (in_.weights)
-      for (const MappedFile& file : in_.weights->files()) files.push_back({"--weights", file.path()});
-    for (const auto& [name, data] : {std::pair("--data", &in_.data), std::pair("--eval-data", &in_.evaluationData)})
-      if (*data)
-        for (const MappedFile& file : (*data)->files()) files.push_back({name, file.path()});
-    return files;
-  }
-
-  // No file that is written replaces one that is read, or another one that is written.
-  Status checkOutputFiles() const {
-    const std::vector<NamedFile> outputs{{"--log", options_.log},
-                                         {"--metrics-file", options_.metrics},
-                                         {"--save", options_.save},
-                                         {"--dump-gradients", options_.gradients},
-                                         {"--trace", in_.tracePath}},
-        inputs = inputFiles();
-    SHEAF_RETURN_IF_ERROR(checkOutputPaths(outputs, inputs));
-    for (const NamedFile& input : inputs)
-      if (io::isShardOf(options_.save, input.path))
-        return Status::error(cat("--save ", options_.save, " would replace ", input.path, ", a file of ", input.name,
-                                 ": give another folder or name"));
     return {};
   }
 
@@ -321,7 +286,7 @@ class Reader {
     return {};
   }
 
-  // There is something to write, and no evaluation may replace what the run reads.
+  // There is something to write.
   Status checkOutputs() const {
     if (options_.outputs.empty()) return {};
     if (in_.plan->outputs_size() == 0)
@@ -329,16 +294,6 @@ class Reader {
           "--outputs: the model has no outputs besides its loss; export it with its logits as an output, and compile "
           "it "
           "with --loss 'cross_entropy(LOGITS)' or another loss of them");
-    std::vector<std::string> inputs;
-    for (const NamedFile& file : inputFiles())
-      if (!file.path.empty()) inputs.push_back(file.path);
-    if (options_.evaluate) return OutputFiles::check(*in_.plan, options_.outputs, inputs);
-    // The folders of steps to come, as far as they exist.
-    SHEAF_RETURN_IF_ERROR(OutputFiles::check(*in_.plan, options_.outputs, {}));
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(options_.outputs, error))
-      if (entry.path().filename().string().starts_with("step-"))
-        SHEAF_RETURN_IF_ERROR(OutputFiles::check(*in_.plan, entry.path().string(), inputs));
     return {};
   }
 

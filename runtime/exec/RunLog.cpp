@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/base/NewFiles.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::exec {
@@ -23,7 +24,8 @@ Expected<RunLog> RunLog::open(Paths paths, bool resumed) {
   RunLog log;
   log.paths_ = std::move(paths);
   if (const std::string& path = log.paths_.lines; !path.empty()) {
-    log.lines_.reset(std::fopen(path.c_str(), resumed ? "ae" : "we"));
+    const int descriptor = openLog(path, resumed);
+    if (descriptor >= 0) log.lines_.reset(fdopen(descriptor, "a"));
     if (!log.lines_) return Status::error(cat("--log: cannot write ", path, ": ", std::strerror(errno)));
   }
   if (!log.paths_.folder.empty()) {

@@ -44,6 +44,21 @@ std::vector<Box> boxesOf(std::span<const int64_t> shape, uint64_t begin, uint64_
   return boxes;
 }
 
+// Process 0 makes the files and tells the others their random name.
+Expected<io::ShardWriter> openShards(const StateAccess& state, const CopiedWeights& copied, const std::string& index,
+                                     uint64_t shardBytes) {
+  const io::ShardWriter::Entries entries = weightEntries(state, copied);
+  const std::string what = "the files of whole weights";
+  if (!state.first()) {
+    Expected<std::vector<std::string>> names = state.processes()->allGather("", what);
+    return names.ok() ? io::ShardWriter::join(index, entries, shardBytes, (*names)[0]) : names.status();
+  }
+  Expected<io::ShardWriter> writer = io::ShardWriter::make(index, entries, shardBytes);
+  if (writer.ok() && state.processes())
+    SHEAF_RETURN_IF_ERROR(state.processes()->allGather(writer->random(), what).status());
+  return writer;
+}
+
 Status barrier(const StateAccess& state, const char* what) {
   return state.processes() ? state.processes()->barrier(what) : Status();
 }
@@ -93,11 +108,8 @@ Status forEachNamedRun(const plan::Parameter& parameter, uint64_t begin, std::sp
 Status saveWeightShards(const StateAccess& state, const CopiedWeights& copied, const std::string& index,
                         uint64_t shardBytes) {
   const plan::Plan& plan = state.plan();
-  using Part = io::ShardWriter::Part;
-  Expected<io::ShardWriter> writer = io::ShardWriter::create(index, weightEntries(state, copied), shardBytes,
-                                                             state.first() ? Part::kMake : Part::kJoin);
+  Expected<io::ShardWriter> writer = openShards(state, copied, index, shardBytes);
   if (!writer.ok()) return writer.status();
-  SHEAF_RETURN_IF_ERROR(barrier(state, "the files of whole weights"));
   // Tensor after tensor, so that files are written one after the other.
   struct Piece {
     plan::SavedPart part;

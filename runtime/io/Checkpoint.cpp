@@ -1,8 +1,6 @@
 #include "runtime/io/Checkpoint.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,15 +10,14 @@
 #include <system_error>
 #include <tuple>
 
+#include "runtime/base/NewFiles.h"
 #include "runtime/base/Text.h"
+#include "runtime/io/StateFolder.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::io {
 namespace {
 
-constexpr const char* kManifest = "manifest.json";
-constexpr const char* kLatest = "latest";
-constexpr const char* kSaving = ".saving-";
 constexpr uint64_t kMaxManifestBytes = 1 << 28;
 
 namespace fs = std::filesystem;
@@ -33,7 +30,7 @@ Status writeText(const std::string& path, const std::string& text) {
 }
 
 Expected<Manifest> readManifest(const std::string& folder) {
-  const std::string path = folder + "/" + kManifest;
+  const std::string path = folder + "/" + kManifestFile;
   Expected<MappedFile> file = MappedFile::open(path);
   if (!file.ok()) return file.status();
   if (file->bytes().size() > kMaxManifestBytes) return Status::error(cat(path, ": it is too large for a manifest"));
@@ -45,7 +42,7 @@ Expected<Manifest> readManifest(const std::string& folder) {
 
 // What DIR/latest names, or nothing.
 std::string latestOf(const std::string& folder) {
-  Expected<MappedFile> file = MappedFile::open(folder + "/" + kLatest);
+  Expected<MappedFile> file = MappedFile::open(folder + "/" + kLatestFile);
   if (!file.ok()) return {};
   std::string name(reinterpret_cast<const char*>(file->bytes().data()), std::min<size_t>(file->bytes().size(), 64));
   return name.substr(0, name.find('\n'));
@@ -78,11 +75,6 @@ std::optional<int64_t> stepOfFolder(const std::string& name) {
   return step;
 }
 
-bool isUnfinished(const std::string& name) {
-  // The latter is the new file `latest` before it has that name (AtomicFile.h).
-  return name.starts_with(kSaving) || name.starts_with(std::string(kLatest) + ".");
-}
-
 bool hasAllFiles(const std::string& folder) {
   Expected<Manifest> manifest = readManifest(folder);
   return manifest.ok() && std::all_of(manifest->files.begin(), manifest->files.end(), [&](const Manifest::File& file) {
@@ -93,27 +85,20 @@ bool hasAllFiles(const std::string& folder) {
 }
 
 Expected<CheckpointWriter> CheckpointWriter::create(const std::string& folder, int64_t step) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return Status::error(cat("cannot make folder ", folder, ": ", error.message()));
+  if (auto made = makeFolders(folder); !made.ok()) return made.status();
   CheckpointWriter writer;
   writer.folder_ = folder;
   writer.name_ = stepFolder(step);
-  writer.temporary_ = folder + "/" + kSaving + "XXXXXX";
-  if (!mkdtemp(writer.temporary_.data())) {
-    int failed = errno;
-    writer.temporary_.clear();
-    return Status::error(cat("cannot write into folder ", folder, ": ", std::strerror(failed)));
-  }
-  mode_t mask = umask(0);
-  umask(mask);
-  chmod(writer.temporary_.c_str(), 0777 & ~mask);
+  Expected<std::string> temporary = makeTemporaryFolder(folder + "/" + kSavingFolder);
+  if (!temporary.ok()) return temporary.status();
+  writer.temporary_ = std::move(*temporary);
   return writer;
 }
 
 Expected<CheckpointWriter> CheckpointWriter::join(const std::string& folder, const std::string& name) {
   // It comes from another process: it must be a name, not a path.
-  if (!name.starts_with(kSaving) || name.find('/') != std::string::npos)
+  const std::string_view begin = kSavingFolder;
+  if (!name.starts_with(begin) || !isRandomName(std::string_view(name).substr(begin.size())))
     return Status::error(cat("'", name.substr(0, 100), "' is not the name of a saved state's folder"));
   std::error_code error;
   CheckpointWriter writer;
@@ -140,12 +125,11 @@ CheckpointWriter& CheckpointWriter::operator=(CheckpointWriter&& other) noexcept
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  std::error_code ignored;
-  if (ours_ && !temporary_.empty()) fs::remove_all(temporary_, ignored);
+  if (ours_ && !temporary_.empty()) (void)removeUnfinished(temporary_);
 }
 
 Status CheckpointWriter::commit(const Manifest& manifest) {
-  SHEAF_RETURN_IF_ERROR(writeText(path(kManifest), manifestText(manifest)));
+  SHEAF_RETURN_IF_ERROR(writeText(path(kManifestFile), manifestText(manifest)));
   SHEAF_RETURN_IF_ERROR(syncFolder(temporary_));
   const std::string target = folder_ + "/" + name_;
   std::error_code error;
@@ -157,7 +141,7 @@ Status CheckpointWriter::commit(const Manifest& manifest) {
       if (errno != EINVAL && errno != ENOSYS)
         return Status::error(cat("cannot replace ", target, ": ", std::strerror(errno)));
       // The file system cannot exchange names: the old one is moved aside whole until ours is in place.
-      old += ".old";
+      old += kReplacedEnding;
       if (rename(target.c_str(), old.c_str()) != 0)
         return Status::error(cat("cannot replace ", target, ": ", std::strerror(errno)));
     }
@@ -169,9 +153,10 @@ Status CheckpointWriter::commit(const Manifest& manifest) {
   }
   temporary_.clear();
   SHEAF_RETURN_IF_ERROR(syncFolder(folder_));
-  SHEAF_RETURN_IF_ERROR(writeText(folder_ + "/" + kLatest, name_ + "\n"));
-  if (!old.empty()) fs::remove_all(old, error);
-  return {};
+  SHEAF_RETURN_IF_ERROR(writeText(folder_ + "/" + kLatestFile, name_ + "\n"));
+  if (old.empty()) return {};
+  moveOthers(old, target);
+  return removeUnfinished(old).status();
 }
 
 void Checkpoint::release(const Piece& piece) const {
@@ -250,17 +235,17 @@ Expected<Checkpoint> Checkpoint::openNewest(const std::string& folder,
                                             const std::function<void(const std::string&)>& warn,
                                             const SharedReading& shared) {
   std::error_code error;
-  if (fs::exists(folder + "/" + kManifest, error)) return open(folder, shared);
+  if (fs::exists(folder + "/" + kManifestFile, error)) return open(folder, shared);
   std::vector<std::pair<int64_t, std::string>> states;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::string name = entry->path().filename();
     std::optional<int64_t> step = stepOfFolder(name);
     if (!step) continue;
     std::error_code ignored;
-    if (fs::exists(entry->path() / kManifest, ignored))
+    if (fs::exists(entry->path() / kManifestFile, ignored))
       states.emplace_back(*step, name);
     else
-      warn(cat(entry->path().string(), " is passed over: it has no ", kManifest, ", so it is not a whole state"));
+      warn(cat(entry->path().string(), " is passed over: it has no ", kManifestFile, ", so it is not a whole state"));
   }
   if (error) return Status::error(cat("cannot read folder ", folder, ": ", error.message()));
   if (states.empty()) return Status::error(cat("there is no saved state in ", folder));
@@ -284,6 +269,13 @@ const std::vector<Checkpoint::Piece>& Checkpoint::pieces(const std::string& kind
   static const std::vector<Piece> none;
   auto found = pieces_.find({kind, parameter});
   return found == pieces_.end() ? none : found->second;
+}
+
+std::vector<std::string> filesOf(const Checkpoint& checkpoint) {
+  std::vector<std::string> paths{cat(checkpoint.folder(), "/", kManifestFile)};
+  for (const Manifest::File& file : checkpoint.manifest().files)
+    paths.push_back(cat(checkpoint.folder(), "/", file.name));
+  return paths;
 }
 
 }  // namespace sheaf::io

@@ -77,8 +77,6 @@ Expected<Manifest> parseManifest(std::string_view text);
 // The folder's name for a step, and the step of such a name.
 std::string stepFolder(int64_t step);
 std::optional<int64_t> stepOfFolder(const std::string& name);
-// Whether a name in a folder of states is that of one which is being written, or was when its run was killed.
-bool isUnfinished(const std::string& name);
 // Whether a state's folder has a manifest and every file that it names, with its size. What is in them is not read.
 bool hasAllFiles(const std::string& folder);
 
@@ -144,5 +142,8 @@ class Checkpoint {
   std::vector<Safetensors> files_;
   std::map<std::pair<std::string, std::string>, std::vector<Piece>> pieces_;
 };
+
+// The paths of the files of a state.
+std::vector<std::string> filesOf(const Checkpoint& checkpoint);
 
 }  // namespace sheaf::io

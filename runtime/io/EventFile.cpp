@@ -7,9 +7,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 
+#include "runtime/base/NewFiles.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/event_file.pb.h"
 
@@ -59,17 +58,16 @@ uint32_t crc32c(std::string_view bytes) {
 }
 
 Expected<EventFile> EventFile::create(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return Status::error(cat("cannot make the folder ", folder, ": ", error.message()));
+  if (auto made = makeFolders(folder); !made.ok()) return made.status();
   char host[256] = "localhost";
   if (gethostname(host, sizeof host - 1) != 0) std::strcpy(host, "localhost");
   const auto seconds = static_cast<int64_t>(secondsSince1970());
   // Runs of one second and process number, in containers, say, still get files of their own.
   for (int attempt = 0; attempt < 1000; ++attempt) {
     EventFile file(cat(folder, "/events.out.tfevents.", seconds, ".", host, ".", getpid(), ".", attempt));
-    file.file_.reset(std::fopen(file.path_.c_str(), "wxe"));
-    if (!file.file_ && errno == EEXIST) continue;
+    const int descriptor = openNew(file.path_);
+    if (descriptor < 0 && errno == EEXIST) continue;
+    if (descriptor >= 0) file.file_.reset(fdopen(descriptor, "w"));
     if (!file.file_) return Status::error(cat("cannot write ", file.path_, ": ", std::strerror(errno)));
     Event version = now(0);
     version.set_file_version("brain.Event:2");

@@ -12,23 +12,23 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/NewFiles.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/Checkpoint.h"
+#include "runtime/io/StateFolder.h"
 
 namespace sheaf::io {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kRemoved = ".removed-";
-
 }  // namespace
 
 Expected<KeptStates> KeptStates::open(const std::string& folder, int64_t keep) {
-  std::error_code error;
   KeptStates states;
-  states.made_ = fs::create_directories(folder, error);
-  if (error) return Status::error(cat("cannot make folder ", folder, ": ", error.message()));
+  Expected<std::vector<std::string>> made = makeFolders(folder);
+  if (!made.ok()) return made.status();
+  states.made_ = std::move(*made);
   states.folder_ = folder;
   states.keep_ = keep;
   states.descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -56,7 +56,8 @@ KeptStates& KeptStates::operator=(KeptStates&& other) noexcept {
 }
 
 KeptStates::~KeptStates() {
-  if (made_ && flock(descriptor_, LOCK_EX | LOCK_NB) == 0) rmdir(folder_.c_str());
+  if (!made_.empty() && flock(descriptor_, LOCK_EX | LOCK_NB) == 0)
+    while (!made_.empty() && rmdir(made_.back().c_str()) == 0) made_.pop_back();
   if (descriptor_ >= 0) close(descriptor_);
 }
 
@@ -66,10 +67,9 @@ Status KeptStates::prune(int64_t step) const {
   std::vector<std::pair<int64_t, fs::path>> states;
   std::vector<fs::path> remove;
   for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    if (std::optional<int64_t> of = stepOfFolder(name); of && *of <= step)
+    if (std::optional<int64_t> of = stateIn(*entry); of && *of <= step)
       states.emplace_back(*of, entry->path());
-    else if (name.starts_with(kRemoved) || (locked_ && isUnfinished(name)))
+    else if (isRemoved(*entry) || (locked_ && isUnfinished(*entry)))
       remove.push_back(entry->path());
   }
   if (error) return Status::error(cat("cannot read folder ", folder_, ": ", error.message()));
@@ -80,16 +80,20 @@ Status KeptStates::prune(int64_t step) const {
       whole += hasAllFiles(path.string());
       continue;
     }
-    const fs::path nameless = path.parent_path() / (kRemoved + path.filename().string());
-    fs::remove_all(nameless, error);  // of a run that was killed in removing it
+    if (!holdsState(path)) continue;
+    const fs::path nameless = path.parent_path() / (kRemovedFolder + path.filename().string());
+    // A run that was killed in removing such a state may have left it.
+    moveOthers(nameless, path);
+    if (Expected<bool> gone = removeUnfinished(nameless); !gone.ok()) return gone.status();
     if (rename(path.c_str(), nameless.c_str()) != 0)
       return Status::error(cat("cannot remove the saved state ", path.string(), ": ", std::strerror(errno)));
-    remove.push_back(nameless);
+    Expected<bool> gone = removeUnfinished(nameless);
+    if (!gone.ok()) return gone.status();
+    // The folder holds something that is not ours.
+    if (!*gone) fs::rename(nameless, path, error);
   }
-  for (const fs::path& path : remove) {
-    fs::remove_all(path, error);
-    if (error) return Status::error(cat("cannot remove ", path.string(), ": ", error.message()));
-  }
+  for (const fs::path& path : remove)
+    if (Expected<bool> gone = removeUnfinished(path); !gone.ok()) return gone.status();
   return {};
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "runtime/base/Status.h"
 
@@ -20,7 +21,7 @@ class KeptStates {
   static Expected<KeptStates> open(const std::string& folder, int64_t keep);
   KeptStates(KeptStates&& other) noexcept;
   KeptStates& operator=(KeptStates&& other) noexcept;
-  // Gives up the lock, and removes the folder if open() has made it, it is empty, and no other run saves here.
+  // Gives up the lock, and removes the folders that open() has made, if they are empty and no other run saves here.
   ~KeptStates();
 
   // Call it when the state of `step` has been committed. Removes two things:
@@ -29,16 +30,17 @@ class KeptStates {
   //   earlier run that went further may have saved later ones. A damaged state does not count;
   // - what killed runs have left: states that they had not finished to save or to remove.
   //
-  // A state is renamed before its files are removed, so that the name of a state never stands for a part of one.
+  // A state is renamed before its files are removed, so that the name of a state never stands for a part of one. Only
+  // files of states are removed (StateFolder.h); a folder that holds something else besides stays with that.
   Status prune(int64_t step) const;
 
  private:
   KeptStates() = default;
   std::string folder_;
   int64_t keep_ = 0;
-  int descriptor_ = -1;  // of the folder; the lock is on it
-  bool locked_ = false;  // no other run saves here
-  bool made_ = false;
+  int descriptor_ = -1;            // the folder, which the lock is on
+  bool locked_ = false;            // no other run saves here
+  std::vector<std::string> made_;  // folders, the outermost first
 };
 
 }  // namespace sheaf::io

@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "runtime/base/AtomicFile.h"
+#include "runtime/base/FileLock.h"
 #include "runtime/base/Json.h"
+#include "runtime/base/NewFiles.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/WriteAt.h"
 #include "runtime/plan/Types.h"
@@ -84,15 +86,41 @@ bool isShardIndex(const std::string& path) {
 }
 
 bool isShardOf(const std::string& index, const std::string& file) {
+  if (!isShardIndex(index)) return false;
   std::error_code error;
-  return isShardIndex(index) && isShardName(fs::path(file).filename().string(), prefixOf(index)) &&
-         fs::equivalent(folderOf(index), folderOf(file), error) && !error;
+  for (const fs::path& path : {fs::path(file), fs::weakly_canonical(file, error)})
+    if (isShardName(path.filename().string(), prefixOf(index)) &&
+        fs::equivalent(folderOf(index), folderOf(path.string()), error) && !error)
+      return true;
+  return false;
 }
 
-Expected<ShardWriter> ShardWriter::create(const std::string& index,
-                                          const std::vector<SafetensorsWriter::Entry>& entries, uint64_t shardBytes,
-                                          Part part) {
+std::vector<std::string> weightPaths(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return {path};
+  return {cat(path, "/", kIndexOfFolder), cat(path, "/", kFileOfFolder)};
+}
+
+Expected<ShardWriter> ShardWriter::make(const std::string& index, const Entries& entries, uint64_t shardBytes) {
+  Expected<std::string> random = randomName();
+  if (!random.ok()) return random.status();
+  Expected<ShardWriter> writer = layOut(index, entries, shardBytes, std::move(*random));
+  if (writer.ok()) SHEAF_RETURN_IF_ERROR(writer->makeFiles());
+  return writer;
+}
+
+Expected<ShardWriter> ShardWriter::join(const std::string& index, const Entries& entries, uint64_t shardBytes,
+                                        const std::string& random) {
+  // It comes from another process, and becomes a part of a path.
+  if (!isRandomName(random))
+    return Status::error(cat("'", random.substr(0, 100), "' is not a random name of files of ", index));
+  return layOut(index, entries, shardBytes, random);
+}
+
+Expected<ShardWriter> ShardWriter::layOut(const std::string& index, const Entries& entries, uint64_t shardBytes,
+                                          std::string random) {
   ShardWriter writer;
+  writer.random_ = std::move(random);
   writer.index_ = index;
   writer.folder_ = folderOf(index);
   uint64_t total = 0, inShard = 0;
@@ -132,21 +160,20 @@ Expected<ShardWriter> ShardWriter::create(const std::string& index,
                                                {"weight_map", std::move(map)}},
                                   2) +
                       "\n";
-  if (part == Part::kMake) SHEAF_RETURN_IF_ERROR(writer.make());
   return writer;
 }
 
 std::string ShardWriter::temporary(size_t shard) const {
-  return cat(folder_, "/", shards_[shard].name, ".partial");
+  return temporaryPath(cat(folder_, "/", shards_[shard].name), random_);
 }
 
 // With room for all of it: a full disk is noticed before anything is computed for it.
-Status ShardWriter::make() {
-  ours_ = true;
+Status ShardWriter::makeFiles() {
   for (size_t s = 0; s < shards_.size(); ++s) {
     const std::string path = temporary(s);
-    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file < 0) return cannot("write", path);
+    const int file = openNew(path);
+    if (file < 0) return cannot("write", cat(folder_, "/", shards_[s].name));
+    made_ = s + 1;
     const off_t bytes = static_cast<off_t>(shards_[s].head.fileBytes);
     Status status;
     if (fallocate(file, 0, 0, bytes) != 0 && (errno != EOPNOTSUPP || ftruncate(file, bytes) != 0))
@@ -172,20 +199,21 @@ ShardWriter& ShardWriter::operator=(ShardWriter&& other) noexcept {
   std::swap(places_, other.places_);
   std::swap(open_, other.open_);
   std::swap(descriptor_, other.descriptor_);
-  std::swap(ours_, other.ours_);
+  std::swap(random_, other.random_);
+  std::swap(made_, other.made_);
   return *this;
 }
 
 ShardWriter::~ShardWriter() {
   if (descriptor_ >= 0) close(descriptor_);
-  for (size_t s = 0; ours_ && s < shards_.size(); ++s) unlink(temporary(s).c_str());
+  for (size_t s = 0; s < made_; ++s) unlink(temporary(s).c_str());
 }
 
 Status ShardWriter::open(size_t shard) {
   if (descriptor_ >= 0 && open_ == shard) return {};
   SHEAF_RETURN_IF_ERROR(sync());
   const std::string path = temporary(shard);
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  descriptor_ = openMade(path);
   if (descriptor_ < 0 && errno == ENOENT)
     return Status::error(cat(path, " is not there, though process 0 has made it: the folder must be on a file system ",
                              "that all processes share"));
@@ -213,6 +241,9 @@ Status ShardWriter::sync() {
 
 Status ShardWriter::commit() {
   SHEAF_RETURN_IF_ERROR(sync());
+  // Two saves that gave their files names at the same time would leave some of either.
+  Expected<FileLock> lock = FileLock::take(cat(folder_, "/.", fs::path(index_).filename().string(), ".lock"));
+  if (!lock.ok()) return lock.status();
   // A run that was killed in a save may have left one. If its new index is there, what it had still to remove is
   // removed now; else at the end of this save.
   if (access(index_.c_str(), F_OK) == 0) SHEAF_RETURN_IF_ERROR(removeReplaced());
@@ -221,7 +252,7 @@ Status ShardWriter::commit() {
   for (size_t s = 0; s < shards_.size(); ++s)
     if (const std::string path = cat(folder_, "/", shards_[s].name); rename(temporary(s).c_str(), path.c_str()) != 0)
       return cannot("name", path);
-  ours_ = false;
+  made_ = 0;
   SHEAF_RETURN_IF_ERROR(syncFolder(folder_));
   Expected<AtomicFile> index = AtomicFile::create(index_);
   if (!index.ok()) return index.status();

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "runtime/base/AlignedMemory.h"
+#include "runtime/base/NewFiles.h"
 #include "runtime/base/Text.h"
 #include "runtime/measure/MeasureParts.h"
 
@@ -43,10 +44,10 @@ class DiskFile {
       return Status::error(cat("the disk of ", options.folder, ": measuring it needs ", bytesText(4 * kLeastBytes),
                                " of free space, and takes a quarter of what is free"));
     for (int* const file : {&file_, &record_}) {
-      std::string path = folder_ + "/sheaf-disk-XXXXXX";
-      *file = ::mkostemp(path.data(), O_CLOEXEC);
-      if (*file < 0) return failed("make a file in");
-      ::unlink(path.c_str());  // it ends with this process, however that ends
+      Expected<TemporaryFile> made = makeTemporaryFile(folder_ + "/sheaf-disk", kPrivateFileMode);
+      if (!made.ok()) return Status::error(cat("measuring a disk: ", made.status().message()));
+      *file = made->descriptor;
+      ::unlink(made->path.c_str());  // it ends with this process, however that ends
     }
     const int flags = ::fcntl(file_, F_GETFL);
     direct_ = flags >= 0 && ::fcntl(file_, F_SETFL, flags | O_DIRECT) == 0;

@@ -1,14 +1,11 @@
 // Transfers of files as the CPU ranks of a step make them: computation waits for them or runs at the same time, and
 // other ranks transfer, too. MeasureDisk.cpp measures the disk alone.
-#include <stdlib.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <vector>
 
+#include "runtime/base/NewFiles.h"
 #include "runtime/base/Text.h"
 #include "runtime/measure/HandOff.h"
 #include "runtime/measure/MeasureParts.h"
@@ -26,30 +23,10 @@ constexpr uint64_t kAtOnce = 1 << 20, kDuring[] = {kSmall, 512 << 10, 4 << 20};
 // What is read has been written.
 constexpr Transfer::Kind kKinds[] = {Transfer::WRITE_FILE, Transfer::READ_FILE};
 
-// A new folder, and what is in it, until this ends.
-class Folder {
- public:
-  explicit Folder(const std::string& in) : path_(in + "/sheaf-disk-XXXXXX") {
-    made_ = ::mkdtemp(path_.data()) != nullptr;
-    if (!made_) error_ = errno;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    if (made_) std::filesystem::remove_all(path_, ignored);
-  }
-  Status status() const {
-    return made_ ? Status()
-                 : Status::error(cat("measuring a disk: cannot make the folder ", path_, ": ", std::strerror(error_)));
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  bool made_ = false;
-  int error_ = 0;
-};
+Expected<ScratchFolder> makeScratch(const std::string& disk) {
+  Expected<ScratchFolder> folder = ScratchFolder::make(disk + "/sheaf-disk-");
+  return folder.ok() ? std::move(folder) : Status::error(cat("measuring a disk: ", folder.status().message()));
+}
 
 profile::TransferCost* costOf(profile::ProfileData& data, Transfer::Kind kind) {
   const auto found = std::find_if(data.transfers.begin(), data.transfers.end(),
@@ -133,28 +110,29 @@ Status addAtOnce(Device& device, const MeasureOptions& options, const std::strin
 
 Status measureFiles(Device& device, const MeasureOptions& options, const RankSet& whole, bool direct,
                     profile::ProfileData& data) {
-  Folder folder(options.disk);
-  SHEAF_RETURN_IF_ERROR(folder.status());
+  Expected<ScratchFolder> folder = makeScratch(options.disk);
+  if (!folder.ok()) return folder.status();
   // Latencies are still those of the disk alone. What the page cache takes from several ranks is not what a disk does.
-  if (direct) SHEAF_RETURN_IF_ERROR(addAtOnce(device, options, folder.path(), data));
-  return addHandOffs(device, options, whole, folder.path(), data);
+  if (direct) SHEAF_RETURN_IF_ERROR(addAtOnce(device, options, folder->path(), data));
+  return addHandOffs(device, options, whole, folder->path(), data);
 }
 
 Status measureFileSlowdown(Device& device, const MeasureOptions& options, const RankSet& set,
                            profile::ComputeCost& cost) {
-  Folder folder(options.disk);
-  SHEAF_RETURN_IF_ERROR(folder.status());
+  Expected<ScratchFolder> folder = makeScratch(options.disk);
+  if (!folder.ok()) return folder.status();
   // Each on bytes of its own, in memory and in the file: products, writes, and reads.
   constexpr uint64_t kProducts = 4 << 20;
   std::error_code ignored;
-  const uint64_t room = std::filesystem::space(folder.path(), ignored).available / 4 / static_cast<uint64_t>(set.ranks);
+  const uint64_t room =
+      std::filesystem::space(folder->path(), ignored).available / 4 / static_cast<uint64_t>(set.ranks);
   auto fileBytes = [](uint64_t bytes) { return kProducts + 2 * kFootprints * bytes; };
   std::vector<uint64_t> sizes;
   for (const uint64_t bytes : kDuring)
     if (fileBytes(bytes) <= room) sizes.push_back(bytes);
   if (sizes.empty()) return {};
   InstructionTimer timer(device, options, set, fileBytes(sizes.back()), plan::Plan());
-  timer.addSpace(plan::Buffer::FILE, fileBytes(sizes.back()), folder.path());
+  timer.addSpace(plan::Buffer::FILE, fileBytes(sizes.back()), folder->path());
   const size_t product = timer.group(kProducts);
   timer.add(gemmCall(plan::F32, 256, 256, 256, false, false), kFootprints);
   std::vector<std::vector<size_t>> transfers;  // by size: writes, and reads

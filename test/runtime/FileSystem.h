@@ -48,4 +48,22 @@ inline bool reservesRoom(const std::string& path) {
   return allows(path, 0, [](int descriptor) { return ::fallocate(descriptor, 0, 0, 4096) == 0; });
 }
 
+// Puts temporary folders into memory as long as it exists.
+class InMemory {
+ public:
+  InMemory() {
+    if (std::filesystem::exists("/dev/shm")) setenv("TMPDIR", "/dev/shm", 1);
+  }
+  ~InMemory() {
+    if (old_)
+      setenv("TMPDIR", old_->c_str(), 1);
+    else
+      unsetenv("TMPDIR");
+  }
+
+ private:
+  const std::optional<std::string> old_ =
+      std::getenv("TMPDIR") ? std::optional<std::string>(std::getenv("TMPDIR")) : std::nullopt;
+};
+
 }  // namespace sheaf::testing

@@ -2,7 +2,7 @@
 # classes to it.
 sheaf_add_gtest(runtime_test
   SOURCES
-    base_atomic_file_test.cpp digests_test.cpp exec_parts_test.cpp exec_run_test.cpp happens_before_test.cpp io_checkpoint_test.cpp io_data_test.cpp io_formats_test.cpp io_kept_states_test.cpp io_pipe_test.cpp plan_test.cpp
+    base_atomic_file_test.cpp digests_test.cpp exec_files_test.cpp exec_parts_test.cpp exec_run_test.cpp happens_before_test.cpp io_checkpoint_test.cpp io_data_test.cpp io_formats_test.cpp io_kept_states_test.cpp io_pipe_test.cpp plan_test.cpp
     proof_places_test.cpp proof_test.cpp state_saver_test.cpp step_work_test.cpp weight_shards_test.cpp
     ${PROJECT_SOURCE_DIR}/tools/sheaf-run/Options.cpp
   LIBS SheafExec SheafOptions)
@@ -40,6 +40,8 @@ sheaf_add_gtest(proof_random_test
   LIBS SheafPlan)
 
 
+# It replaces functions of the C library.
+sheaf_add_gtest(new_files_test SOURCES new_files_test.cpp LIBS SheafPlan SheafIo)
 sheaf_add_gtest(base_print_test SOURCES base_print_test.cpp LIBS SheafBase)
 
 # Jobs of several processes, played by threads.

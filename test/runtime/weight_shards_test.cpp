@@ -6,13 +6,16 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "runtime/base/Text.h"
 #include "runtime/exec/WeightShards.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/io/SafetensorsShards.h"
+#include "test/runtime/FileSystem.h"
 #include "test/runtime/TrainingPlan.h"
 
 namespace sheaf {
@@ -45,9 +48,9 @@ std::set<std::string> namesIn(const TemporaryFolder& folder) {
 
 // One object makes the files, and the two halves of every tensor are written by two.
 Status save(const std::string& index, uint64_t shardBytes, bool commit = true) {
-  auto maker = ShardWriter::create(index, kEntries, shardBytes, ShardWriter::Part::kMake);
+  auto maker = ShardWriter::make(index, kEntries, shardBytes);
   if (!maker.ok()) return maker.status();
-  auto other = ShardWriter::create(index, kEntries, shardBytes, ShardWriter::Part::kJoin);
+  auto other = ShardWriter::join(index, kEntries, shardBytes, maker->random());
   if (!other.ok()) return other.status();
   for (size_t t = 0; t < kEntries.size(); ++t) {
     const std::vector<std::byte> values = valuesOf(t);
@@ -151,18 +154,87 @@ TEST(WeightShards, FilesOfAnEarlierSaveAreRemoved) {
 
 TEST(WeightShards, WritesAreBounded) {
   TemporaryFolder folder;
-  auto writer = ShardWriter::create(folder / "w.safetensors.index.json", kEntries, 24, ShardWriter::Part::kMake);
+  auto writer = ShardWriter::make(folder / "w.safetensors.index.json", kEntries, 24);
   ASSERT_TRUE(writer.ok());
   const std::vector<std::byte> bytes(8);
   EXPECT_TRUE(writer->write(0, 8, bytes).ok());
   EXPECT_FALSE(writer->write(0, 9, bytes).ok());
   EXPECT_FALSE(writer->write(0, UINT64_MAX, bytes).ok());
-  auto nowhere = ShardWriter::create(folder / "none/w.safetensors.index.json", kEntries, 24, ShardWriter::Part::kJoin);
+  auto nowhere = ShardWriter::join(folder / "none/w.safetensors.index.json", kEntries, 24, "abc123");
   EXPECT_THAT(nowhere->write(0, 0, bytes).message(), HasSubstr("all processes share"));
-  EXPECT_THAT(ShardWriter::create(folder / "none/w.safetensors.index.json", kEntries, 24, ShardWriter::Part::kMake)
-                  .status()
-                  .message(),
+  EXPECT_THAT(ShardWriter::make(folder / "none/w.safetensors.index.json", kEntries, 24).status().message(),
               HasSubstr("none/w-00001-of-00003.safetensors"));
+  for (const char* name : {"", "abc12", "../abc", "abc1234"})
+    EXPECT_FALSE(ShardWriter::join(folder / "w.safetensors.index.json", kEntries, 24, name).ok()) << name;
+}
+
+// A save whose values all are `value`, up to its commit.
+Expected<ShardWriter> saveUniform(const std::string& index, uint64_t shardBytes, std::byte value) {
+  auto writer = ShardWriter::make(index, kEntries, shardBytes);
+  if (!writer.ok()) return writer;
+  for (size_t t = 0; t < kEntries.size(); ++t) {
+    const std::vector<std::byte> values(valuesOf(t).size(), value);
+    SHEAF_RETURN_IF_ERROR(writer->write(t, 0, values));
+  }
+  SHEAF_RETURN_IF_ERROR(writer->sync());
+  return writer;
+}
+
+// The value that all weights of an index have; none if they are of several saves.
+std::optional<std::byte> uniformIn(const std::string& index) {
+  auto weights = io::Safetensors::openWeights(index);
+  EXPECT_TRUE(weights.ok()) << weights.status().message();
+  std::set<std::byte> values;
+  for (const auto& entry : kEntries)
+    for (const std::byte value : weights->find(entry.name)->data) values.insert(value);
+  return values.size() == 1 ? std::optional(*values.begin()) : std::nullopt;
+}
+
+TEST(WeightShards, SavesOfTwoRunsToOneIndexDoNotMix) {
+  testing::InMemory memory;
+  TemporaryFolder folder;
+  const std::string index = folder / "w.safetensors.index.json";
+  // Both have made and written their files before either commits; the files are as many, or not.
+  for (const uint64_t bytes : {uint64_t{24}, uint64_t{1000}}) {
+    auto first = saveUniform(index, 24, std::byte{1}), second = saveUniform(index, bytes, std::byte{2});
+    ASSERT_TRUE(first.ok() && second.ok());
+    ASSERT_TRUE(first->commit().ok());
+    EXPECT_EQ(uniformIn(index), std::byte{1});
+    ASSERT_TRUE(second->commit().ok());
+    EXPECT_EQ(uniformIn(index), std::byte{2});
+    EXPECT_EQ(namesIn(folder).size(), bytes == 24 ? 4u : 2u);
+  }
+  // At the same time.
+  for (int round = 0; round < 30; ++round) {
+    std::vector<ShardWriter> writers;
+    for (const std::byte value : {std::byte{1}, std::byte{2}}) {
+      auto writer = saveUniform(index, round % 2 && value == std::byte{2} ? 1000 : 24, value);
+      ASSERT_TRUE(writer.ok());
+      writers.push_back(std::move(*writer));
+    }
+    std::vector<Status> ends(writers.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < writers.size(); ++i) threads.emplace_back([&, i] { ends[i] = writers[i].commit(); });
+    for (std::thread& thread : threads) thread.join();
+    for (const Status& end : ends) EXPECT_TRUE(end.ok()) << end.message();
+    EXPECT_TRUE(uniformIn(index)) << "round " << round;
+    const size_t files = namesIn(folder).size();
+    EXPECT_TRUE(files == 4 || files == 2) << files << " files";
+  }
+}
+
+// A link in place of a temporary file would lead the weights elsewhere.
+TEST(WeightShards, LinksAreNotFollowed) {
+  TemporaryFolder folder;
+  const std::string index = folder / "w.safetensors.index.json";
+  writeFile(folder / "other", "another's");
+  auto writer = ShardWriter::make(index, kEntries, 1000);
+  ASSERT_TRUE(writer.ok());
+  const std::string temporary = folder / ".w-00001-of-00001.safetensors-" + writer->random();
+  std::filesystem::remove(temporary);
+  std::filesystem::create_symlink(folder / "other", temporary);
+  EXPECT_FALSE(writer->write(0, 0, std::vector<std::byte>(8)).ok());
+  EXPECT_EQ(readFile(folder / "other"), "another's");
 }
 
 TEST(WeightShards, WrongIndexes) {

@@ -4,12 +4,15 @@
 
 #include "frontend/onnx/Export.h"
 #include "runtime/base/AtomicFile.h"
+#include "runtime/base/OutputPaths.h"
 #include "runtime/base/Text.h"
 #include "runtime/exec/CopiedWeights.h"
 #include "runtime/exec/SavedState.h"
+#include "runtime/exec/WeightFiles.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/io/Checkpoint.h"
 #include "runtime/io/Safetensors.h"
+#include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
 #include "tools/sheaf/Command.h"
@@ -56,6 +59,19 @@ class TrainedWeights {
   }
 
   const plan::Plan& plan() const { return *plan_; }
+  // Lists the files that the values come from.
+  std::vector<NamedFile> inputFiles(const ExportCommandOptions& o) const {
+    std::vector<NamedFile> files;
+    if (state_)
+      for (const std::string& path : io::filesOf(*state_)) files.push_back({"--state", path});
+    if (file_) {
+      for (const std::string& path : io::weightPaths(o.weights)) files.push_back({"--weights", path});
+      for (const MappedFile& file : file_->files()) files.push_back({"--weights", file.path()});
+    }
+    const exec::WeightFiles initial(*plan_, folderOf(o.plan), "");
+    for (const plan::File& file : plan_->files()) files.push_back({"the plan's initial weights", initial.pathOf(file)});
+    return files;
+  }
   // Null if the weights are those of a state.
   const io::Safetensors* file() const { return file_ ? &*file_ : nullptr; }
   const plan::Parameter* find(const std::string& name) const {
@@ -182,6 +198,8 @@ int exportTrained(ExportCommandOptions& o, const options::Given&) {
     if (Status status = keepModelFiles(o.model, o.output); !status.ok()) return misuse(status.message());
   Expected<TrainedWeights> trained = TrainedWeights::open(o);
   if (!trained.ok()) return fail(trained.status().message());
+  const std::vector<NamedFile> outputs{{"-o", o.output}, {"the data of -o", o.output + ".data"}};
+  if (Status status = checkOutputPaths(outputs, trained->inputFiles(o)); !status.ok()) return misuse(status.message());
   if (!safetensors) return exportOnnxModel(*trained, o);
   Status written = writeSafetensors(*trained, o.plan, o.output);
   if (!written.ok()) return fail(written.message());
@@ -207,6 +225,7 @@ Command exportCommand() {
       {"Options",
        {Row::text<&O::output>("-o", "TRAINED.onnx|W.safetensors", "File to write.")
             .writes({"onnx", "safetensors"})
+            .writesBesides(".data")
             .required("name the file to write, .onnx or .safetensors"),
         Row::text<&O::model>(
             "--model", "MODEL.onnx",

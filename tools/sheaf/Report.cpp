@@ -8,6 +8,7 @@
 #include "llvm/Support/Compression.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/AtomicFile.h"
+#include "runtime/base/OutputPaths.h"
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/PlanFile.h"
@@ -49,13 +50,19 @@ Status write(const std::string& path, const std::string& text) {
   return file->commit();
 }
 
+// The profile that the plan was scheduled for; empty if it names none.
+std::string ownProfile(const plan::Plan& plan) {
+  constexpr std::string_view kOption = "--profile=";
+  for (const std::string& option : plan.options())
+    if (option.starts_with(kOption)) return option.substr(kOption.size());
+  return {};
+}
+
 // The machine that is asked for, else the one that the plan was scheduled for, if its profile is still there.
 Expected<profile::Profile> machineOf(const std::string& asked, const plan::Plan& plan) {
   if (!asked.empty()) return schedule::loadProfile(asked);
-  constexpr std::string_view kOption = "--profile=";
-  for (const std::string& option : plan.options())
-    if (option.starts_with(kOption))
-      if (Expected<profile::Profile> own = schedule::loadProfile(option.substr(kOption.size())); own.ok()) return own;
+  if (const std::string name = ownProfile(plan); !name.empty())
+    if (Expected<profile::Profile> own = schedule::loadProfile(name); own.ok()) return own;
   return schedule::loadProfile(usualProfile(plan));
 }
 
@@ -92,6 +99,9 @@ int report(ReportOptions& o, const options::Given&) {
     return fail(o.plan + ": the plan only evaluates (`sheaf compile --eval-only`): it has no step to report on");
   Expected<profile::Profile> machine = machineOf(o.profile, **plan);
   if (!machine.ok()) return fail(machine.status().message());
+  if (const std::string own = ownProfile(**plan); o.profile.empty() && !own.empty())
+    if (Status status = checkOutputPaths({{{"-o", o.output}}}, {{{"the plan's profile", own}}}); !status.ok())
+      return misuse(status.message());
   machine = machine->withRanks(o.ranks > 0 ? o.ranks : (*plan)->ranks());
   if (!machine.ok()) return fail(machine.status().message());
   Expected<Simulation> simulation = simulate(**plan, *machine, o.limit);

@@ -1,7 +1,5 @@
 #include "tools/sheaf/Try.h"
 
-#include <unistd.h>
-
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -12,6 +10,7 @@
 #include "ir/Train/TrainDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "runtime/base/AtomicFile.h"
+#include "runtime/base/NewFiles.h"
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/exec/Run.h"
@@ -27,25 +26,6 @@ namespace sheaf::tool {
 namespace {
 
 constexpr double kOfGradient = 1e-3, kOfAll = 1e-6;
-
-// A folder for the plans, the data and the gradients of a trial.
-class Folder {
- public:
-  static Expected<std::unique_ptr<Folder>> create() {
-    std::string path = (fs::temp_directory_path() / "sheaf-try-XXXXXX").string();
-    if (!mkdtemp(path.data())) return Status::error(cat("cannot make ", path, ": ", std::strerror(errno)));
-    return std::make_unique<Folder>(path);
-  }
-  explicit Folder(std::string path) : path_(std::move(path)) {}
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 // The least number of elements that an input's integers are positions in, or 0: they are none.
 int64_t positions(mlir::Value value) {
@@ -96,7 +76,7 @@ std::string randomBytes(const plan::Input& input, int64_t range, std::mt19937_64
 
 class Trials {
  public:
-  Trials(const TrialOptions& options, const Folder& folder) : options_(options), folder_(folder) {}
+  Trials(const TrialOptions& options, const ScratchFolder& folder) : options_(options), folder_(folder) {}
 
   Expected<Trial> run() {
     const int64_t ranks = options_.import.ranks;
@@ -108,11 +88,11 @@ class Trials {
         {"--ranks", "1"}, {"--ranks", "1", "--leaves", leaves}, {"--ranks", leaves}};
     std::vector<io::Safetensors> gradients;
     for (size_t i = 0; i < divisions.size(); ++i) {
-      const std::string plan = folder_.file(cat(i, ".plan"));
+      const std::string plan = file(cat(i, ".plan"));
       if (!compile(divisions[i], plan))
         return Status::error(cat("the step does not compile for ", trial.steps[i].name, ", as the error says"));
       if (i == 0 && options_.data.empty()) SHEAF_RETURN_IF_ERROR(makeData(plan));
-      const std::string to = folder_.file(cat(i, ".safetensors"));
+      const std::string to = file(cat(i, ".safetensors"));
       Expected<double> loss = step(plan, to);
       if (!loss.ok()) return Status::error(cat(trial.steps[i].name, ": ", loss.status().message()));
       trial.steps[i].loss = *loss;
@@ -129,8 +109,10 @@ class Trials {
 
  private:
   const TrialOptions& options_;
-  const Folder& folder_;
+  const ScratchFolder& folder_;
   std::vector<io::DataArgument> data_;
+
+  std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
 
   bool compile(const options::Arguments& division, const std::string& plan) const {
     options::Arguments arguments{options_.model, "-o", plan, "--batch", cat(options_.import.batch), "--no-graph"};
@@ -161,7 +143,7 @@ class Trials {
       const std::vector<int64_t> shape(input.shape().begin(), input.shape().end());
       Expected<std::string> header = io::npyHeader(fileType(input), shape);
       if (!header.ok()) return header.status();
-      const std::string name = folder_.file(cat("input", data_.size(), ".npy"));
+      const std::string name = file(cat("input", data_.size(), ".npy"));
       Expected<AtomicFile> file = AtomicFile::create(name);
       if (!file.ok()) return file.status();
       const std::string text = *header + bytes;
@@ -179,7 +161,7 @@ class Trials {
     run.data = options_.data.empty() ? data_ : options_.data;
     run.steps = 1;
     run.gradients = gradients;
-    run.log = folder_.file("log");
+    run.log = file("log");
     run.quiet = true;
     exec::RunControl control;
     SHEAF_RETURN_IF_ERROR(exec::run(run, control));
@@ -244,9 +226,10 @@ class Trials {
 }  // namespace
 
 Expected<Trial> tryDivisions(const TrialOptions& options) {
-  Expected<std::unique_ptr<Folder>> folder = Folder::create();
+  // For the plans, the data and the gradients.
+  Expected<ScratchFolder> folder = ScratchFolder::make((fs::temp_directory_path() / "sheaf-try-").string());
   if (!folder.ok()) return folder.status();
-  return Trials(options, **folder).run();
+  return Trials(options, *folder).run();
 }
 
 json::Value trialJson(const Trial& trial) {

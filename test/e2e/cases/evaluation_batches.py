@@ -170,14 +170,14 @@ def overwriting(session):
     (folder / "labels.npy").rename(folder / "y.npy")
     files[1] = f"labels={folder / 'y.npy'}"
     tests, before = given("--eval-data", files), (folder / "y.npy").read_bytes()
-    expect_short_error(session.call("sheaf-run", plan, "--eval", *tests, "--outputs", folder), ["'y'", "would replace", "y.npy"])
+    expect_short_error(session.call("sheaf-run", plan, "--eval", *tests, "--outputs", folder), ["--outputs", "y.npy", "--eval-data", "which is read"])
     expect((folder / "y.npy").read_bytes() == before, "the labels are gone")
     step = session.folder() / "step-00000002"
     step.mkdir()
     (step / "y.npy").write_bytes(before)
     train = given("--data", [files[0], f"labels={step / 'y.npy'}"])
     refused = session.call("sheaf-run", plan, *train, *tests, "--steps", 2, "--eval-every", 2, "--outputs", step.parent)
-    expect_short_error(refused, ["would replace", "step-00000002"])
+    expect_short_error(refused, ["which is read", "step-00000002"])
     expect_short_error(session.call("sheaf-run", plan, "--eval", *tests, "--outputs", graph), ["m.onnx is not a folder"])
     blocked = session.folder()
     (blocked / "y.npy").mkdir()
@@ -194,7 +194,7 @@ def interrupted(session):
     sent = []
 
     def interrupt(process):
-        if not sent and list(folder.glob("o/*.partial")):
+        if not sent and list(folder.glob("o/.*")):
             sent.append(os.kill(process.pid, signal.SIGINT))
 
     done = session.call("sheaf-run", plan, "--eval", "--eval-data", f"x={folder / 'x.npy'}", "--outputs", folder / "o", watch=interrupt)
@@ -202,7 +202,7 @@ def interrupted(session):
     expect(not list((folder / "o").iterdir()), f"left: {list((folder / 'o').iterdir())}")
     # One process of a job is enough, and both end.
     with Job(session, 2, plan, "--eval", "--eval-data", f"x={folder / 'x.npy'}", "--outputs", folder / "shared") as job:
-        while not list(folder.glob("shared/*.partial")) and all(p.popen.poll() is None for p in job.processes):
+        while not list(folder.glob("shared/.*")) and all(p.popen.poll() is None for p in job.processes):
             time.sleep(0.01)
         job.processes[1].popen.send_signal(signal.SIGINT)
         codes = job.wait()

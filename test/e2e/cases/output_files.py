@@ -119,7 +119,7 @@ def run_files(session):
     before = {path: path.read_bytes() for path in where.rglob("*") if path.is_file()}
     for arguments, words in (((*run, "--data", "x=x.npy", "--save", "far"), ["--save far", "initial weights"]),
                              ((*run, "--data", "x=rows-*.npy", "--log", "rows"), ["--log rows", "--data"]),
-                             ((*run, "--data", "x=x.npy", "--weights", "w", "--save", "w/model.safetensors.index.json"), ["would replace"]),
+                             ((*run, "--data", "x=x.npy", "--weights", "w", "--save", "w/model.safetensors.index.json"), ["--weights", "which is read"]),
                              ((*run, "--data", "x=x.npy", "--weights", "w/model.safetensors.index.json", "--save",
                                "w/model-00001-of-00001.safetensors"), ["--weights"])):
         expect_short_error(session.call(*arguments, cwd=where), words)

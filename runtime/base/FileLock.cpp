@@ -1,0 +1,49 @@
+#include "runtime/base/FileLock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/NewFiles.h"
+#include "runtime/base/Text.h"
+
+namespace sheaf {
+
+Expected<FileLock> FileLock::take(const std::string& path, std::chrono::milliseconds limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, kFileMode);
+    if (descriptor < 0) return Status::error(cat("cannot make the lock ", path, ": ", std::strerror(errno)));
+    FileLock lock(path, descriptor);
+    struct stat mine, named;
+    const bool held = flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+    if (!held && errno != EWOULDBLOCK && errno != EINTR) return lock;
+    // The program that held it may have removed the file since it was opened.
+    if (held && fstat(descriptor, &mine) == 0 && stat(path.c_str(), &named) == 0 && mine.st_dev == named.st_dev &&
+        mine.st_ino == named.st_ino)
+      return lock;
+    lock.path_.clear();  // it is another program's
+    if (std::chrono::steady_clock::now() > until)
+      return Status::error(cat("another program has held the lock ", path, " for ",
+                               std::chrono::duration_cast<std::chrono::seconds>(limit).count(),
+                               " s: end it, or give another folder"));
+    if (!held) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+FileLock::FileLock(FileLock&& other) noexcept
+    : path_(std::exchange(other.path_, {})), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FileLock::~FileLock() {
+  // While it is held, so that a program that has opened the file before sees that it has gone.
+  if (!path_.empty()) unlink(path_.c_str());
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+}  // namespace sheaf

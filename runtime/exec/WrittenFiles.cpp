@@ -1,0 +1,107 @@
+#include "runtime/exec/WrittenFiles.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "runtime/base/AtomicFile.h"
+#include "runtime/base/OutputPaths.h"
+#include "runtime/base/Text.h"
+#include "runtime/exec/OutputFiles.h"
+#include "runtime/exec/WeightFiles.h"
+#include "runtime/io/SafetensorsShards.h"
+#include "runtime/io/StateFolder.h"
+#include "runtime/plan/RankMemory.h"
+
+namespace sheaf::exec {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path whole(const fs::path& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path, error);
+  return error ? path : fs::weakly_canonical(absolute, error);
+}
+
+std::vector<NamedFile> filesRead(const RunOptions& options, const RunInputs& in) {
+  std::vector<NamedFile> files{{"the plan", in.planPath}};
+  for (const std::string& plan : options.plans) files.push_back({"the plan", plan});
+  const WeightFiles weights(*in.plan, folderOf(in.planPath), options.weightsFolder);
+  for (const plan::File& file : in.plan->files()) files.push_back({"the plan's initial weights", weights.pathOf(file)});
+  if (in.weights) {
+    for (const std::string& path : io::weightPaths(options.weights)) files.push_back({"--weights", path});
+    for (const MappedFile& file : in.weights->files()) files.push_back({"--weights", file.path()});
+  }
+  for (const auto& [name, data] : {std::pair("--data", &in.data), std::pair("--eval-data", &in.evaluationData)})
+    if (*data)
+      for (const MappedFile& file : (*data)->files()) files.push_back({name, file.path()});
+  if (in.checkpoint)
+    for (const std::string& path : io::filesOf(*in.checkpoint)) files.push_back({"--resume", path});
+  return files;
+}
+
+// Evaluations between steps write into folders of steps, which matter as far as they exist.
+Expected<std::vector<NamedFile>> outputsOf(const RunOptions& options, const plan::Plan& plan) {
+  std::vector<NamedFile> files;
+  if (options.outputs.empty()) return files;
+  std::vector<std::string> folders{options.outputs};
+  std::error_code error;
+  if (!options.evaluate)
+    for (const auto& entry : fs::directory_iterator(options.outputs, error))
+      if (io::stepOfFolder(entry.path().filename())) folders.push_back(entry.path().string());
+  for (const std::string& folder : folders) {
+    SHEAF_RETURN_IF_ERROR(OutputFiles::check(plan, folder));
+    if (options.evaluate || folder != options.outputs)
+      for (std::string& path : OutputFiles::paths(plan, folder)) files.push_back({"--outputs", std::move(path)});
+  }
+  return files;
+}
+
+// A file among those that the run itself names in a folder.
+Status checkFolders(const RunOptions& options, const RunInputs& in, const NamedFile& file, bool written) {
+  if (file.path.empty()) return {};
+  const fs::path path = whole(file.path), folder = path.parent_path();
+  auto refused = [&](const char* option, const std::string& given) {
+    return Status::error(cat(file.name, " ", file.path, " has the name of a file of ", option, " ", given,
+                             ": give another name or folder"));
+  };
+  if (!options.saveState.empty()) {
+    const fs::path states = whole(options.saveState);
+    if (folder == states && (path.filename() == io::kLatestFile || io::stepOfFolder(path.filename())))
+      return refused("--save-state", options.saveState);
+    if (written && folder.parent_path() == states && io::stepOfFolder(folder.filename()))
+      return refused("--save-state", options.saveState);
+  }
+  if (plan::peakBytes(*in.plan, plan::Buffer::FILE) == 0) return {};
+  for (const std::string& given : options.offloadFolders)
+    for (const char* ending : {".arena", ".commit"})
+      if (const std::string name = path.filename();
+          folder == whole(given) && name.starts_with("rank-") && name.ends_with(ending))
+        return refused("--offload-dir", given);
+  return {};
+}
+
+}  // namespace
+
+Status checkWrittenFiles(const RunOptions& options, const RunInputs& in) {
+  std::vector<NamedFile> written{{"--log", options.log},    {"--metrics-file", options.metrics},
+                                 {"--save", options.save},  {"--dump-gradients", options.gradients},
+                                 {"--trace", in.tracePath}, {"--tuned", options.tuned}};
+  if (io::isShardIndex(options.save)) written.push_back({"--save", options.save + ".replaced"});
+  Expected<std::vector<NamedFile>> outputs = outputsOf(options, *in.plan);
+  if (!outputs.ok()) return outputs.status();
+  written.insert(written.end(), outputs->begin(), outputs->end());
+  const std::vector<NamedFile> read = filesRead(options, in);
+  SHEAF_RETURN_IF_ERROR(checkOutputPaths(written, read));
+  for (const std::vector<NamedFile>* files : {&read, static_cast<const std::vector<NamedFile>*>(&written)})
+    for (const NamedFile& file : *files) {
+      SHEAF_RETURN_IF_ERROR(checkFolders(options, in, file, files == &written));
+      if (!file.path.empty() && io::isShardOf(options.save, file.path))
+        return Status::error(cat("--save ", options.save, " would replace ", file.path, ", a file of ", file.name,
+                                 ": give another folder or name"));
+    }
+  return {};
+}
+
+}  // namespace sheaf::exec

@@ -1,0 +1,112 @@
+#include "runtime/io/StateFolder.h"
+
+#include <algorithm>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "runtime/base/NewFiles.h"
+#include "runtime/base/Text.h"
+#include "runtime/io/Checkpoint.h"
+
+namespace sheaf::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool isFolder(const fs::directory_entry& entry) {
+  std::error_code error;
+  return entry.symlink_status(error).type() == fs::file_type::directory;
+}
+
+// "rank-00012.safetensors" for "rank-" and ".safetensors".
+bool isNumbered(std::string_view name, std::string_view begin, std::string_view end) {
+  if (name.size() < begin.size() + end.size() + 1 || !name.starts_with(begin) || !name.ends_with(end)) return false;
+  name = name.substr(begin.size(), name.size() - begin.size() - end.size());
+  return std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool isStateFile(std::string_view name) {
+  return name == kManifestFile || isNumbered(name, "rank-", ".safetensors") || isNumbered(name, "process-", "");
+}
+
+// A regular file that a state has, or has had under a temporary name.
+bool isOwn(const fs::directory_entry& entry) {
+  std::error_code error;
+  if (entry.symlink_status(error).type() != fs::file_type::regular) return false;
+  const std::string name = entry.path().filename();
+  if (isStateFile(name)) return true;
+  const size_t dash = name.rfind('-');
+  return dash != std::string::npos && dash > 1 && isTemporaryName(name, std::string_view(name).substr(1, dash - 1)) &&
+         isStateFile(std::string_view(name).substr(1, dash - 1));
+}
+
+}  // namespace
+
+std::optional<int64_t> stateIn(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename();
+  const std::optional<int64_t> step = stepOfFolder(name);
+  return step && stepFolder(*step) == name && isFolder(entry) ? step : std::nullopt;
+}
+
+bool isUnfinished(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename();
+  std::error_code error;
+  if (isTemporaryName(name, kLatestFile)) return entry.symlink_status(error).type() == fs::file_type::regular;
+  constexpr std::string_view kBegin = kSavingFolder, kOld = kReplacedEnding;
+  std::string_view random(name);
+  if (!random.starts_with(kBegin)) return false;
+  random.remove_prefix(kBegin.size());
+  if (random.ends_with(kOld)) random.remove_suffix(kOld.size());
+  return isRandomName(random) && isFolder(entry);
+}
+
+bool isRemoved(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename();
+  constexpr std::string_view kBegin = kRemovedFolder;
+  if (!name.starts_with(kBegin) || !isFolder(entry)) return false;
+  const std::optional<int64_t> step = stepOfFolder(name.substr(kBegin.size()));
+  return step && kBegin.size() + stepFolder(*step).size() == name.size();
+}
+
+bool holdsState(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (isOwn(*entry)) return true;
+  return false;
+}
+
+Expected<bool> removeUnfinished(const fs::path& path) {
+  auto cannot = [](const fs::path& what, const std::error_code& error) {
+    return Status::error(cat("cannot remove ", what.string(), ": ", error.message()));
+  };
+  std::error_code error;
+  bool others = false;
+  if (fs::symlink_status(path, error).type() == fs::file_type::directory) {
+    std::vector<fs::path> own;
+    for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+      if (isOwn(*entry))
+        own.push_back(entry->path());
+      else
+        others = true;
+    // Another process may remove them, too.
+    for (const fs::path& file : own)
+      if (!fs::remove(file, error) && error) return cannot(file, error);
+  }
+  if (others) return false;
+  if (!fs::remove(path, error) && error) return cannot(path, error);
+  return true;
+}
+
+void moveOthers(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  std::vector<fs::path> others;
+  for (fs::directory_iterator entry(from, error), end; !error && entry != end; entry.increment(error))
+    if (!isOwn(*entry)) others.push_back(entry->path());
+  for (const fs::path& path : others)
+    if (const fs::path there = to / path.filename();
+        fs::symlink_status(there, error).type() == fs::file_type::not_found)
+      fs::rename(path, there, error);
+}
+
+}  // namespace sheaf::io
