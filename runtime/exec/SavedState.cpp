@@ -96,8 +96,12 @@ Status together(const StateAccess& state, const Status& mine, const std::string&
   Expected<std::vector<std::string>> all = processes->allGather(mine.message(), what);
   if (!all.ok()) return all.status();
   for (size_t process = 0; process < all->size(); ++process)
-    if (const std::string& why = (*all)[process]; !why.empty())
-      return Status::error(process == 0 ? why : cat(processes->describe(static_cast<int64_t>(process)), ": ", why));
+    if (const std::string& why = (*all)[process]; !why.empty()) {
+      const auto number = static_cast<int64_t>(process);
+      // An error of process 0 may name another process already.
+      const bool named = number == 0 || number == processes->rank();
+      return Status::error(named ? why : cat(processes->describe(number), ": ", why));
+    }
   return {};
 }
 

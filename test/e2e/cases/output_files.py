@@ -4,8 +4,9 @@ import re
 import shlex
 
 from cases.cut_files import compiled, external
-from harness import Case, expect, expect_short_error
-from onnxwriter import linear
+from formats import write_npy
+from harness import ROOT, Case, expect, expect_short_error
+from onnxwriter import FLOAT, linear, model, node, value, weight
 
 
 def cases(session):
@@ -14,6 +15,8 @@ def cases(session):
     yield Case("output-files/links", lambda: links(session))
     yield Case("output-files/model", lambda: model_files(session))
     yield Case("output-files/run", lambda: run_files(session))
+    yield Case("output-files/folders", lambda: folders(session))
+    yield Case("output-files/tools", lambda: tools(session))
     yield Case("output-files/endings", lambda: endings(session))
 
 
@@ -31,6 +34,9 @@ OUTPUTS = {
 }
 # Options that write into a folder of their own.
 FOLDERS = {"--save-state", "--log-dir", "--outputs", "--offload-dir"}
+# Options that name a folder of files that are read; and one whose disk is measured.
+READ_FOLDERS = {"--resume", "--weights-dir", "--state", "--coverage"}
+MEASURED = {"--disk"}
 # Options of other modes: what reads a file with them is the argument.
 MODES = {"--measure"}
 
@@ -125,6 +131,71 @@ def run_files(session):
         expect_short_error(session.call(*arguments, cwd=where), words)
     expect(before == {path: path.read_bytes() for path in where.rglob("*") if path.is_file()}, "a file was changed")
     expect((where / "far.data").read_bytes() == whole, "the weights were replaced")
+
+
+def expect_kept(session, where, commands):
+    """Each command is refused with these words, and every file of the folder stays as it is."""
+    before = {path: path.read_bytes() for path in where.rglob("*") if path.is_file()}
+    for arguments, words in commands:
+        done = session.call(*arguments, cwd=where)
+        expect(done.code in (1, 2), f"{arguments}: exit {done.code}\n{done.err}")
+        expect_short_error(done, words, done.code)
+        expect(before == {path: path.read_bytes() for path in where.rglob("*") if path.is_file()}, f"{arguments} changed a file")
+
+
+def folders(session):
+    """Files in folders that are read or written: of a state, of weights in several files, of an evaluation's outputs."""
+    known = FOLDERS | READ_FOLDERS | MEASURED
+    for command, options in tables(session).items():
+        others = {name for name, (syntax, _) in options.items() if "DIR" in syntax} - known
+        expect(not others, f"{command}: say of {sorted(others)} what they read or write, and compare it with other files")
+    where, rows = session.folder(), 8
+    graph = model([node("MatMul", ["x", "w"], ["y"], "product"), node("ReduceMean", ["y"], ["loss"], "last", keepdims=0)],
+                  [value("x", FLOAT, ["N", 4])], [value("loss", FLOAT, []), value("y", FLOAT, ["N", 3])], [weight("w", [4, 3], range(12))])
+    (where / "m.onnx").write_bytes(graph)
+    write_npy(where / "x.npy", "<f4", (rows, 4), bytes(16 * rows))
+    session.succeed("sheaf", "compile", "m.onnx", "-o", "m.plan", "--batch", 4, "--eval", "--optimizer", "sgd:lr=0.1", cwd=where)
+    run = ("sheaf-run", "m.plan", "--data", "x=x.npy", "--steps", 2)
+    (where / "w").mkdir()
+    session.succeed(*run, "--save-state", "s", "--save", "w/model.safetensors.index.json", cwd=where)
+    (where / "o").mkdir()
+    (where / "o" / "y.npy").symlink_to("../x.npy")
+    (where / "steps" / "step-00000002").mkdir(parents=True)
+    (where / "steps" / "step-00000002" / "y.npy").symlink_to("../../w/model-00001-of-00001.safetensors")
+    (where / "other").mkdir()
+    (where / "other" / "y.npy").write_bytes((where / "x.npy").read_bytes())
+    os.link(where / "other" / "y.npy", where / "l")
+    evaluation = ("sheaf-run", "m.plan", "--eval", "--eval-data", "x=x.npy")
+    state = "s/step-00000002/"
+    expect_kept(session, where, (
+        ((*evaluation, "--outputs", "o"), ["--outputs", "o/y.npy", "--eval-data", "which is read"]),
+        ((*evaluation, "--outputs", "other", "--log", "l"), ["--outputs", "--log", "too"]),
+        ((*run, "--weights", "w", "--eval-every", 2, "--eval-data", "x=x.npy", "--outputs", "steps"), ["--outputs", "--weights", "which is read"]),
+        ((*run, "--weights", "w", "--log", "w/model.safetensors.index.json"), ["--log", "--weights", "which is read"]),
+        ((*run, "--resume", "s", "--log", state + "manifest.json"), ["--log", "--resume", "which is read"]),
+        ((*run, "--resume", "s", "--dump-gradients", state + "rank-00000.safetensors"), ["--dump-gradients", "--resume", "which is read"]),
+        ((*run, "--save-state", "s", "--log", "s/latest"), ["--log", "--save-state"]),
+        ((*run, "--save-state", "s", "--save", "s/step-00000007/rank-00000.safetensors"), ["--save", "--save-state"]),
+        (("sheaf", "export", "m.plan", "--state", "s", "-o", state + "rank-00000.safetensors"), ["-o", "--state", "which is read"]),
+        (("sheaf", "export", "m.plan", "--weights", "w", "-o", "w/model-00001-of-00001.safetensors"), ["-o", "--weights", "which is read"]),
+        (("sheaf", "export", "m.plan", "--weights", "w", "--model", "m.onnx", "-o", "w/model.safetensors.index.json"), ["-o"])))
+
+
+def tools(session):
+    """Files that only the inputs name, and those that are written next to the output."""
+    where = session.folder()
+    external(where, "weight")
+    (where / "p.json").write_bytes((ROOT / "passes" / "schedule" / "profiles" / "h100.json").read_bytes())
+    (where / "q.plan.data").symlink_to("p.json")
+    compiled(session, where, "--profile", where / "p.json")
+    session.succeed("sheaf-run", "model.plan", "--data", "x=x.npy", "--steps", 1, "--save", "w", cwd=where)
+    (where / "link.safetensors").symlink_to("far.data")
+    (where / "out.onnx.data").symlink_to("w")
+    expect_kept(session, where, (
+        (("sheaf", "compile", "model.onnx", "-o", "q.plan", "--batch", 4, "--profile", "p.json"), ["q.plan", "--profile", "which is read"]),
+        (("sheaf", "report", "model.plan", "--json", "-o", "p.json"), ["-o", "the plan's profile", "which is read"]),
+        (("sheaf", "export", "model.plan", "--weights", "w", "--model", "model.onnx", "-o", "out.onnx"), ["--weights", "which is read"]),
+        (("sheaf", "export", "model.plan", "--weights", "w", "-o", "link.safetensors"), ["-o link.safetensors", "initial weights"])))
 
 
 WRONG = ("sheaf compile m -o m.onnx --batch 4", "sheaf compile m -o m.plan --compile-to train", "sheaf compile m -o m.ONNX",

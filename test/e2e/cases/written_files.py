@@ -3,14 +3,17 @@ import array
 import hashlib
 import os
 import pathlib
+import resource
 import shutil
+import signal
+import socket
 import stat
 import subprocess
 import tempfile
 
 from formats import read_log, write_npy
 from harness import Case, digest, expect, expect_short_error
-from jobs import Job
+from jobs import Job, variables
 from onnxwriter import FLOAT, model, node, value, weight
 from training import CONFIGS, data_arguments
 
@@ -27,6 +30,8 @@ def cases(session):
         for staging in ((), ("--save-every", 20, "--save-staging", "auto"), ("--save-every", 20)):
             yield Case(f"written-files/without-state/processes-{size}/{staging[-1] if staging else 'last'}",
                        lambda n=size, s=staging: without_state(session, n, s))
+    for saves in ((), ("--save-every", 20), ("--save-every", 20, "--save-staging", "auto")):
+        yield Case(f"written-files/without-state/other-process/{saves[-1] if saves else 'last'}", lambda s=saves: without_room(session, s))
 
 
 def expect_none(counts):
@@ -131,9 +136,39 @@ def without_state(session, size, saves):
     for path in (p for p in reference.rglob("*") if p.is_file()):
         if saves and "o/" in str(path.relative_to(reference)):
             continue  # the training was not completed
+        expect((where / path.relative_to(reference)).exists(), f"{path.relative_to(reference)} is not written")
         expect(digest(where / path.relative_to(reference)) == digest(path), f"{path.relative_to(reference)} is another one than without --save-state")
     # A second error does not hide the first.
     if size == 1 and not saves:
         (where / "model-00001-of-00001.safetensors").unlink()
         (where / "model-00001-of-00001.safetensors").mkdir()
         expect_short_error(session.call("sheaf-run", *arguments), ["--save-state", "latest", "--save", "model-00001-of-00001.safetensors"])
+
+
+def without_room(session, saves):
+    """Process 1 has no room for its files of a state: process 0 writes the weights of all the same, and both name process 1."""
+    plan, where = session.plan(CONFIG.model, 4, 3, 8, CONFIG.options), session.folder()
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    command = [str(a) for a in (session.tools / "sheaf-run", plan, *data_arguments(CONFIG), "--steps", 200 if saves else 5, "--save", where / "w", "--log",
+                                where / "log", "--save-state", where / "state", *saves)]
+    processes = []
+    for rank in range(2):
+        # By sockets, because a block of shared memory is a file of this size, too.
+        given = {**variables("torchrun", rank, 2, port), "SHEAF_HOST": rank, "SHEAF_TIMEOUT": 60}
+        processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                          env={**os.environ, **{k: str(v) for k, v in given.items()}}, preexec_fn=limit if rank else None, restore_signals=False))
+    errors = [p.communicate()[1] for p in processes]
+    expect([p.returncode for p in processes] == [1, 1], f"{errors}")
+    expect("process 1 (" in errors[0] and all("--save-state: " in e and "rank-00002.safetensors" in e for e in errors), f"{errors}")
+    done = len(read_log(where / "log")[0])
+    expect(done == 5 if not saves else 20 <= done < 60, f"{done} steps")
+    session.succeed("sheaf-run", plan, *data_arguments(CONFIG), "--steps", done, "--save", where / "reference")
+    expect(digest(where / "w") == digest(where / "reference"), "other weights than without --save-state")
+    expect(not (where / "state").exists(), "a part of a state is left")
