@@ -64,11 +64,12 @@ LogicalResult Model::hoistWeights() {
   if (!anyWeight) return success();
 
   std::vector<RawSpan> places;
-  const bool located = file && locateConstants(file->getBuffer(), places) && places.size() == size_t(graph.node_size());
+  const bool located =
+      !file.bytes().empty() && locateConstants(contents(), places) && places.size() == size_t(graph.node_size());
   google::protobuf::RepeatedPtrField<onnx::NodeProto> kept;
   for (int i = 0; i < graph.node_size(); ++i) {
     onnx::NodeProto& node = *graph.mutable_node(i);
-    if (!llvm::is_contained(chosen, i)) {
+    if (!llvm::binary_search(chosen, i)) {
       *kept.Add() = std::move(node);
       continue;
     }

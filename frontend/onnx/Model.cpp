@@ -1,5 +1,11 @@
 #include "frontend/onnx/Model.h"
 
+#include "frontend/onnx/Texts.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
 #include "llvm/ADT/SmallSet.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringSet.h"
@@ -94,24 +100,20 @@ std::unique_ptr<Model> Model::load(MLIRContext& context, StringRef path) {
   std::unique_ptr<Model> model(new Model(context));
   model->filePath = path.str();
   model->name = llvm::sys::path::filename(path).str();
-  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
-  if (!file) {
-    emitError(model->location()) << "cannot read the model: " << file.getError().message();
+  Expected<MappedFile> file = MappedFile::open(path.str());
+  if (!file.ok()) {
+    emitError(model->location()) << "cannot read the model: " << file.status().message();
     return nullptr;
   }
   model->file = std::move(*file);
-  const StringRef content = model->file->getBuffer();
-  if (Status status = refuseLfsPointer(path.str(), std::as_bytes(std::span(content.data(), content.size())));
-      !status.ok()) {
-    emitError(model->location()) << "cannot read the model: " << status.message();
+  if (failed(model->parse()) || failed(checkTexts(model->location(), model->model)) || failed(model->check()))
     return nullptr;
-  }
-  if (failed(model->parse()) || failed(model->check())) return nullptr;
   auto artifacts = TrainingArtifacts::adopt(model->location(), path, model->model);
   if (failed(artifacts)) return nullptr;
   model->trainingArtifacts = std::move(*artifacts);
   if (failed(model->hoistWeights())) return nullptr;
   model->indexValues();
+  model->noteLinks();
   return model;
 }
 
@@ -129,9 +131,36 @@ void Model::indexValues() {
     for (const onnx::ValueInfoProto& value : *list) valueInfo.try_emplace(value.name(), &value);
 }
 
+StringRef Model::contents() const {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+// Caches of models consist of links, so links are followed. The note shows which files a model of another author reads.
+void Model::noteLinks() const {
+  constexpr size_t kNamed = 4;
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::canonical(pathOf("."), error);
+  if (error) return;
+  std::set<std::string> seen;
+  std::vector<std::string> leave;
+  for (const onnx::TensorProto& tensor : graph().initializer()) {
+    if (tensor.data_location() != onnx::TensorProto::EXTERNAL) continue;
+    const auto where = source(tensor);
+    if (failed(where) || !seen.insert((*where)->file).second) continue;
+    const std::filesystem::path target = std::filesystem::canonical(pathOf((*where)->file), error);
+    const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), target.begin(), target.end());
+    if (!error && end != folder.end()) leave.push_back((*where)->file + "' (" + target.string() + ")");
+  }
+  if (leave.empty()) return;
+  std::string text;
+  for (const std::string& file : ArrayRef(leave).take_front(kNamed)) text += (text.empty() ? "'" : ", '") + file;
+  if (leave.size() > kNamed) text += " and " + std::to_string(leave.size() - kNamed) + " more";
+  emitRemark(location()) << "external data are read through links that lead out of the model's folder: " << text;
+}
+
 LogicalResult Model::parse() {
   std::string rest;
-  bool wellFormed = cutRawData(file->getBuffer(), rest, spans);
+  bool wellFormed = cutRawData(contents(), rest, spans);
   if (wellFormed && rest.size() > size_t(INT32_MAX))
     return emitError(location()) << "is larger than 2 GiB without its weights; export its constants as external data";
   if (!wellFormed || !model.ParseFromArray(rest.data(), int(rest.size())))
@@ -146,7 +175,7 @@ StringRef Model::rawBytes(const onnx::TensorProto& tensor) const {
   auto it = spanOf.find(&tensor);
   if (it == spanOf.end()) return tensor.raw_data();
   const RawSpan& span = spans[it->second];
-  return span.length < 0 ? StringRef() : file->getBuffer().substr(span.offset, span.length);
+  return span.length < 0 ? StringRef() : contents().substr(span.offset, span.length);
 }
 
 // Bytes of one element as stored raw.
@@ -174,7 +203,8 @@ FailureOr<std::optional<Model::Source>> Model::source(const onnx::TensorProto& t
       escapes |= *part == "..";
     if (source.file.empty() || escapes)
       return error() << "external data lies at '" << source.file
-                     << "', which is not a file in the model's folder; move it there";
+                     << "', which is not a path within the model's folder (relative, and without '..'); move the file "
+                        "into the folder";
     if (source.length != bytes)
       return error() << "external data has " << source.length << " bytes where its shape takes " << bytes;
     if (source.offset > INT64_MAX - bytes) return error() << "external data has an offset out of range";

@@ -12,7 +12,6 @@
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringRef.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Diagnostics.h"
 #include "onnx/onnx-ml.pb.h"
@@ -94,13 +93,15 @@ class Model {
   explicit Model(mlir::MLIRContext& context) : context(&context) {}
   mlir::LogicalResult parse();
   mlir::LogicalResult check();
+  llvm::StringRef contents() const;
+  void noteLinks() const;
   void indexValues();
   mlir::LogicalResult hoistWeights();
   mlir::LogicalResult checkTensor(const onnx::TensorProto& tensor) const;
 
   mlir::MLIRContext* context;
   std::string filePath, name;
-  std::unique_ptr<llvm::MemoryBuffer> file;
+  MappedFile file;
   onnx::ModelProto model;
   std::unique_ptr<TrainingArtifacts> trainingArtifacts;
   std::vector<RawSpan> spans;  // by index of graph.initializer: cut out before parsing, so never copied

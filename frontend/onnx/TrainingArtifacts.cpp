@@ -8,7 +8,6 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 #include "mlir/IR/Diagnostics.h"
@@ -93,7 +92,7 @@ class ArtifactsReader {
 
   // Parameters: what has a gradient, and what the checkpoint holds.
   LogicalResult makeInitializers() {
-    std::unique_ptr<llvm::MemoryBuffer> file;
+    MappedFile file;
     std::map<std::string, const ort::Tensor*> stored;
     if (failed(readCheckpoint(file, stored))) return failure();
     llvm::StringSet<> parameters;
@@ -111,7 +110,7 @@ class ArtifactsReader {
       auto it = stored.find(input.name());
       if (it == stored.end())
         result->unstored.insert(input.name());
-      else if (failed(place(tensor, *it->second, *file)))
+      else if (failed(place(tensor, *it->second, file)))
         return failure();
     }
     google::protobuf::RepeatedPtrField<onnx::ValueInfoProto> data;
@@ -122,21 +121,21 @@ class ArtifactsReader {
     return success();
   }
 
-  LogicalResult readCheckpoint(std::unique_ptr<llvm::MemoryBuffer>& file,
-                               std::map<std::string, const ort::Tensor*>& stored) {
+  LogicalResult readCheckpoint(MappedFile& file, std::map<std::string, const ort::Tensor*>& stored) {
     const std::string name = siblingPath(path, "checkpoint");
     if (!llvm::sys::fs::exists(name)) return success();
-    auto opened = llvm::MemoryBuffer::getFile(name, /*IsText=*/false, /*RequiresNullTerminator=*/false);
     auto refuse = [&](const Twine& why) { return error() << name << ": " << why; };
-    if (!opened) return refuse(opened.getError().message());
+    Expected<MappedFile> opened = MappedFile::open(name);
+    if (!opened.ok()) return error() << opened.status().message();
     file = std::move(*opened);
-    const std::span<const char> content(file->getBufferStart(), file->getBufferSize());
-    if (Status status = refuseLfsPointer(name, std::as_bytes(content)); !status.ok())
-      return error() << status.message();
-    flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(file->getBufferStart()), file->getBufferSize());
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(file.bytes().data());
+    // Its offsets are of 31 bits.
+    if (file.bytes().empty() || file.bytes().size() > size_t(INT32_MAX))
+      return refuse("is empty or larger than 2 GiB; make the artifacts again");
+    flatbuffers::Verifier verifier(bytes, file.bytes().size());
     if (!ort::VerifyCheckpointBuffer(verifier))
       return refuse("is not a checkpoint of ONNX Runtime 1.17 or later, or is damaged; make the artifacts again");
-    const ort::ModuleState* state = ort::GetCheckpoint(file->getBufferStart())->module_state();
+    const ort::ModuleState* state = ort::GetCheckpoint(bytes)->module_state();
     if (!state || state->is_nominal_state())
       return refuse("it was saved without parameter values (nominal checkpoint)");
     if (state->has_external_data()) return refuse("keeps its data in another file, which is not supported");
@@ -148,7 +147,7 @@ class ArtifactsReader {
     return success();
   }
 
-  LogicalResult place(onnx::TensorProto& tensor, const ort::Tensor& from, const llvm::MemoryBuffer& file) {
+  LogicalResult place(onnx::TensorProto& tensor, const ort::Tensor& from, const MappedFile& file) {
     std::vector<int64_t> dims;
     if (from.dims()) dims.assign(from.dims()->begin(), from.dims()->end());
     if (dims != std::vector<int64_t>(tensor.dims().begin(), tensor.dims().end()) ||
@@ -163,17 +162,19 @@ class ArtifactsReader {
       added.set_value(value);
     };
     entry("location", "checkpoint");
-    entry("offset", std::to_string(reinterpret_cast<const char*>(from.raw_data()->data()) - file.getBufferStart()));
+    entry("offset", std::to_string(reinterpret_cast<const std::byte*>(from.raw_data()->data()) - file.bytes().data()));
     entry("length", std::to_string(from.raw_data()->size()));
     return success();
   }
 
   LogicalResult readOptimizer() {
     const std::string name = siblingPath(path, "optimizer_model.onnx");
-    auto file = llvm::MemoryBuffer::getFile(name, /*IsText=*/false, /*RequiresNullTerminator=*/false);
-    if (!file) return success();
+    if (!llvm::sys::fs::exists(name)) return success();
+    Expected<MappedFile> file = MappedFile::open(name);
+    if (!file.ok()) return error() << file.status().message();
     onnx::ModelProto model;
-    if (!model.ParseFromArray((*file)->getBufferStart(), int((*file)->getBufferSize())))
+    const size_t size = file->bytes().size();
+    if (size > size_t(INT32_MAX) || !model.ParseFromArray(file->bytes().data(), int(size)))
       return error() << name << " is not an ONNX model; make the artifacts again, or give --optimizer";
     for (const onnx::NodeProto& node : model.graph().node()) {
       auto number = [&](StringRef key, double otherwise) {

@@ -2,12 +2,11 @@
 
 #include <sys/stat.h>
 
-#include <fstream>
 #include <span>
-#include <sstream>
 
 #include "passes/schedule/ProfileTexts.h"
 #include "runtime/base/MappedFile.h"
+#include "runtime/base/RegularFile.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::schedule {
@@ -41,18 +40,12 @@ Expected<profile::Profile> loadProfile(const std::string& nameOrPath) {
                              near.empty() ? "" : cat("did you mean ", near, "? "), "shipped are ",
                              listText(profileNames()), ", and `sheaf profile -o FILE` measures this machine"));
   }
-  if (exists && !S_ISREG(info.st_mode)) return Status::error(cat(nameOrPath, " is not a file"));
-  std::ifstream file(nameOrPath, std::ios::binary);
-  std::ostringstream text;
-  if (!file || info.st_size == 0 || !(text << file.rdbuf()))
-    return Status::error(
-        cat("cannot read the profile ", nameOrPath, "; shipped profiles are ", listText(profileNames())));
-  if (static_cast<uint64_t>(info.st_size) > kMaxFileBytes)
-    return Status::error(
-        cat(nameOrPath, " has ", bytesText(static_cast<uint64_t>(info.st_size)), "; no profile is so large"));
-  const std::string content = text.str();
-  SHEAF_RETURN_IF_ERROR(refuseLfsPointer(nameOrPath, std::as_bytes(std::span(content))));
-  return profile::Profile::parse(content, nameOrPath);
+  Expected<std::string> content = readSmallFile(nameOrPath, kMaxFileBytes, "a machine profile");
+  if (!content.ok())
+    return Status::error(cat("cannot read the profile: ", content.status().message(), "; shipped profiles are ",
+                             listText(profileNames())));
+  SHEAF_RETURN_IF_ERROR(refuseLfsPointer(nameOrPath, std::as_bytes(std::span(*content))));
+  return profile::Profile::parse(*content, nameOrPath);
 }
 
 std::vector<std::string> profileNames() {

@@ -1,14 +1,13 @@
 #include "runtime/base/MappedFile.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <string_view>
 
+#include "runtime/base/RegularFile.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf {
@@ -29,17 +28,12 @@ Status refuseLfsPointer(const std::string& path, std::span<const std::byte> byte
 }
 
 Expected<MappedFile> MappedFile::open(const std::string& path) {
-  // Non-blocking, or a named pipe without a writer would hang us.
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return Status::error(cat("cannot open ", path, ": ", std::strerror(errno)));
-  struct stat info;
-  if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
-    close(descriptor);
-    return Status::error(cat("cannot read ", path, ": it is not a regular file"));
-  }
+  Expected<OpenFile> opened = openRegularFile(path);
+  if (!opened.ok()) return opened.status();
+  const int descriptor = opened->descriptor;
   MappedFile file;
   file.path_ = path;
-  file.size_ = static_cast<size_t>(info.st_size);
+  file.size_ = static_cast<size_t>(opened->size);
   if (file.size_ > 0) {
     void* data = mmap(nullptr, file.size_, PROT_READ, MAP_SHARED, descriptor, 0);
     if (data == MAP_FAILED) {

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/stubs/logging.h>
 
 #include <cstring>
 
@@ -34,6 +35,28 @@ struct GraphHeader {
 };
 static_assert(sizeof(GraphHeader) == 24);
 
+// Keeps the first message of protobuf about a text that is not UTF-8. By itself protobuf prints it, writes the message
+// all the same, and refuses to read it.
+class TextErrors {
+ public:
+  TextErrors() {
+    [[maybe_unused]] static const auto before = google::protobuf::SetLogHandler(&note);
+    first_.clear();
+  }
+  // "sheaf.plan.Kernel.name", or nothing.
+  static std::string field() {
+    const size_t begin = first_.find('\''), end = begin == std::string::npos ? begin : first_.find('\'', begin + 1);
+    return end == std::string::npos ? first_ : first_.substr(begin + 1, end - begin - 1);
+  }
+
+ private:
+  static void note(google::protobuf::LogLevel, const char*, int, const std::string& message) {
+    if (first_.empty()) first_ = message;
+  }
+  static thread_local std::string first_;
+};
+thread_local std::string TextErrors::first_;
+
 // Fills the first bytes of a file that otherwise holds the payload.
 void writeHeader(std::string& file) {
   Header header{};
@@ -63,6 +86,9 @@ Expected<Parts> partsOf(std::span<const std::byte> file) {
   if (header.reserved != 0) return Status::error("the plan is damaged: its header is not zero where it must be");
   std::span<const std::byte> rest = file.subspan(sizeof header);
   if (header.size > rest.size()) return sizeError("truncated", "payload", header.size, rest.size());
+  if (header.size > kMaxPlanBytes || rest.size() - header.size > kMaxPlanBytes)
+    return Status::error(
+        cat("the plan is damaged: its payload or its graph is larger than ", bytesText(kMaxPlanBytes)));
   Parts parts{rest.first(header.size), {}};
   rest = rest.subspan(header.size);
   if (!rest.empty()) {
@@ -77,7 +103,6 @@ Expected<Parts> partsOf(std::span<const std::byte> file) {
     if (xxh64(parts.graph) != graph.hash)
       return Status::error("the plan is damaged: the checksum of its graph does not match; compile the model again");
   }
-  if (parts.payload.size() > kMaxPlanBytes) return Status::error("the plan is larger than 2 GiB");
   if (xxh64(parts.payload) != header.hash)
     return Status::error("the plan is damaged: its checksum does not match; compile the model again");
   return parts;
@@ -89,8 +114,11 @@ Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file) {
   Expected<Parts> parts = partsOf(file);
   if (!parts.ok()) return parts.status();
   auto plan = std::make_unique<Plan>();
+  const TextErrors errors;
   if (!plan->ParseFromArray(parts->payload.data(), static_cast<int>(parts->payload.size())))
-    return Status::error("the plan is damaged: its payload is not a plan's protobuf");
+    return Status::error(
+        cat("the plan is damaged: its payload is not a plan's protobuf",
+            errors.field().empty() ? "" : cat("; the text of its field ", errors.field(), " is not UTF-8")));
   return plan;
 }
 
@@ -117,7 +145,11 @@ Expected<std::string> serializePlan(const Plan& plan) {
   google::protobuf::io::ArrayOutputStream array(file.data() + sizeof(Header), static_cast<int>(size));
   google::protobuf::io::CodedOutputStream out(&array);
   out.SetSerializationDeterministic(true);
+  const TextErrors errors;
   if (!plan.SerializeToCodedStream(&out)) return Status::error("the plan cannot be serialized");
+  if (!errors.field().empty())
+    return Status::error(cat("the plan cannot be written: the text of its field ", errors.field(),
+                             " is not UTF-8; change the name in the model, or the path"));
   out.Trim();
   writeHeader(file);
   return file;

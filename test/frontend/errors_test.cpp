@@ -165,10 +165,11 @@ TEST(Errors, Initializers) {
   };
   EXPECT_EQ(external("weights.bin", "8"), "");
   EXPECT_EQ(external("folder/weights.bin", ""), "");
-  EXPECT_THAT(external("../weights.bin", ""), HasSubstr("'../weights.bin', which is not a file in the model's folder"));
-  EXPECT_THAT(external("a/../../b", ""), HasSubstr("not a file in the model's folder"));
-  EXPECT_THAT(external("/etc/passwd", ""), HasSubstr("not a file in the model's folder"));
-  EXPECT_THAT(external("", ""), HasSubstr("not a file in the model's folder"));
+  EXPECT_THAT(external("../weights.bin", ""),
+              HasSubstr("'../weights.bin', which is not a path within the model's folder"));
+  EXPECT_THAT(external("a/../../b", ""), HasSubstr("not a path within the model's folder"));
+  EXPECT_THAT(external("/etc/passwd", ""), HasSubstr("not a path within the model's folder"));
+  EXPECT_THAT(external("", ""), HasSubstr("not a path within the model's folder"));
   EXPECT_THAT(external("w", "9"), HasSubstr("has 9 bytes where its shape takes 8"));
   EXPECT_THAT(external("w", "-8"), HasSubstr("has length '-8', not a number of bytes"));
   ModelBuilder twice = small();

@@ -1,14 +1,18 @@
 #include "tools/sheaf/DeepSpeed.h"
 
 #include <cstdio>
+#include <span>
 
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/Print.h"
+#include "runtime/base/RegularFile.h"
 #include "runtime/base/Text.h"
 #include "tools/sheaf/DeepSpeedConfig.h"
 
 namespace sheaf::tool {
 namespace {
+
+constexpr uint64_t kMaxBytes = 16 << 20;
 
 // A key with what is not printed as JSON escapes it.
 std::string escaped(const std::string& key) {
@@ -20,10 +24,10 @@ std::string escaped(const std::string& key) {
 
 Status takeDeepSpeed(const options::Table& table, const std::string& path, int64_t ranks,
                      const std::vector<std::string>& ignored, options::Given& given, void* target) {
-  Expected<MappedFile> file = MappedFile::open(path);
-  if (!file.ok()) return file.status();
-  Expected<json::Value> config =
-      json::parse({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
+  Expected<std::string> text = readSmallFile(path, kMaxBytes, "a configuration");
+  if (!text.ok()) return text.status();
+  SHEAF_RETURN_IF_ERROR(refuseLfsPointer(path, std::as_bytes(std::span(*text))));
+  Expected<json::Value> config = json::parse(*text);
   if (!config.ok()) return config.status();
   Expected<DeepSpeedOptions> taken =
       translateDeepSpeed(*config, {ranks, given.values, std::set<std::string>(ignored.begin(), ignored.end())});

@@ -6,12 +6,14 @@
 #include <map>
 
 #include "runtime/base/Json.h"
-#include "runtime/base/MappedFile.h"
+#include "runtime/base/RegularFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::tool {
 namespace {
+
+constexpr uint64_t kMaxTraceBytes = uint64_t{1} << 30;
 
 struct Span {
   int64_t step = 0, instruction = 0;
@@ -36,10 +38,9 @@ bool integer(const json::Value* value, int64_t& result) {
 
 // The spans of instructions, by rank.
 Expected<std::map<int64_t, std::vector<Span>>> spansOf(const std::string& path, const plan::Plan& plan) {
-  Expected<MappedFile> file = MappedFile::open(path);
-  if (!file.ok()) return file.status();
-  const auto* text = reinterpret_cast<const char*>(file->bytes().data());
-  Expected<json::Value> root = json::parse({text, file->bytes().size()});
+  Expected<std::string> text = readSmallFile(path, kMaxTraceBytes, "a trace");
+  if (!text.ok()) return text.status();
+  Expected<json::Value> root = json::parse(*text);
   if (!root.ok()) return Status::error(cat(path, ": ", root.status().message()));
   const json::Value* events = member(*root, "traceEvents");
   if (!events || !events->array())

@@ -130,7 +130,7 @@ TEST(ShippedProfiles, LoadSaysWhatThereIs) {
               AllOf(HasSubstr("did you mean h100?"), HasSubstr("sheaf profile")));
   EXPECT_THAT(loadProfile("/nonexistent/p.json").status().message(), HasSubstr("/nonexistent/p.json"));
   testing::TemporaryFolder folder;
-  EXPECT_THAT(loadProfile(folder.path()).status().message(), HasSubstr("is not a file"));
+  EXPECT_THAT(loadProfile(folder.path()).status().message(), HasSubstr("is a folder, not a regular file"));
   testing::writeFile(folder / "empty.json", "");
   EXPECT_THAT(loadProfile(folder / "empty.json").status().message(), HasSubstr("empty.json"));
   testing::writeFile(folder / "p.json", json::write(loadProfile("h100")->toJson()));
