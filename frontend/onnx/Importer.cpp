@@ -16,6 +16,9 @@ namespace {
 // attack.
 constexpr int64_t kMaxNodes = 1 << 19;
 constexpr size_t kMaxCalls = 64;
+// Ops of a step, before it is differentiated, and operands or results of one. The largest models that are trained have
+// some 10,000 ops, and a plan, its proof and its schedule take time for each pair of operands.
+constexpr int64_t kMaxOps = 1 << 16, kMaxOperands = 1 << 12;
 // What takes as long as importing a node, and counts as one: copying so many tensors of a sequence, computing so many
 // elements of known values.
 constexpr size_t kCopiedPerNode = 16;
@@ -32,6 +35,7 @@ std::string functionKey(StringRef domain, StringRef name, StringRef overload) {
 Importer::Importer(MLIRContext& context, const Model& model, const ImportOptions& options)
     : model(model), options(options), builder(&context), emit(builder) {
   root.root = true;
+  builder.setListener(&counter);
   for (const onnx::FunctionProto& function : model.proto().functions())
     functions.try_emplace(functionKey(function.domain(), function.name(), function.overload()), &function);
 }
@@ -49,10 +53,25 @@ LogicalResult Importer::importNodes(const google::protobuf::RepeatedPtrField<onn
   return success();
 }
 
+void Importer::OpCounter::notifyOperationInserted(Operation* op, OpBuilder::InsertPoint) {
+  ++ops;
+  operands = std::max<int64_t>(operands, op->getNumOperands());
+}
+
+bool Importer::isTooLarge() const {
+  return inlined > kMaxNodes || counter.ops > kMaxOps || counter.operands > kMaxOperands;
+}
+
 LogicalResult Importer::unroll(int64_t nodes) {
-  if ((inlined += nodes) <= kMaxNodes) return success();
-  return emit.error() << "the model's functions, loops, recurrences and known values expand to more than " << kMaxNodes
-                      << " nodes";
+  inlined += nodes;
+  if (!isTooLarge()) return success();
+  if (inlined > kMaxNodes)
+    return emit.error() << "the model's functions, loops, recurrences and known values expand to more than "
+                        << kMaxNodes << " nodes";
+  if (counter.ops > kMaxOps)
+    return emit.error() << "the model takes more than " << kMaxOps
+                        << " operations; train a smaller one, or let loops and recurrences take fewer steps";
+  return emit.error() << "takes more than " << kMaxOperands << " tensors at once; combine them in several steps";
 }
 
 int64_t Importer::opsetOf(const onnx::NodeProto& node, const Scope& scope) const {
@@ -87,6 +106,10 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
                      std::to_string(opset) + ")";
   emit.enter(locationOf(node, ordinal), what);
   if (failed(unroll(1))) return failure();
+  if (std::max(node.input_size(), node.output_size()) > kMaxOperands)
+    return emit.error() << "has " << std::max(node.input_size(), node.output_size())
+                        << " inputs or outputs, and at most " << kMaxOperands
+                        << " are supported; combine or divide in several steps";
 
   auto function = functions.find(functionKey(node.domain(), node.op_type(), node.overload()));
   const Operator* other = nullptr;

@@ -270,6 +270,12 @@ class Importer {
   int64_t batch = 0, rows = 0;                            // global, and that are imported: those of a leaf
   llvm::StringMap<int64_t> sizes;                         // of symbolic dimensions, for one rank
   int64_t inlined = 0;  // nodes imported so far, to bound what functions and loops may expand to
+  // Counts the ops that the builder inserts, and the most operands of one.
+  struct OpCounter : mlir::OpBuilder::Listener {
+    void notifyOperationInserted(mlir::Operation* op, mlir::OpBuilder::InsertPoint) override;
+    int64_t ops = 0, operands = 0;
+  } counter;
+  bool isTooLarge() const;
   std::vector<std::string> decisions;
 
   friend class Surveyor;

@@ -94,8 +94,13 @@ std::string functionKey(StringRef domain, StringRef name) {
 }  // namespace
 
 OperandRole operandRole(const onnx::NodeProto& node, int operand) {
-  const Row* row = llvm::find_if(kRows, [&](const Row& r) { return r.op == node.op_type(); });
-  if (row == std::end(kRows) || !isInTable(node.domain())) return OperandRole::value;
+  static const auto rows = [] {
+    llvm::StringMap<const Row*> map;
+    for (const Row& row : kRows) map[row.op] = &row;
+    return map;
+  }();
+  const Row* row = rows.lookup(node.op_type());
+  if (!row || !isInTable(node.domain())) return OperandRole::value;
   const uint32_t bit = uint32_t(1) << std::min(operand, 31);
   if (row->weights & bit) return OperandRole::weight;
   if (row->settings & bit) return OperandRole::setting;
@@ -132,31 +137,52 @@ void ValueUses::add(const onnx::NodeProto& node, Index& index) {
     for (const onnx::NodeProto& inner : attribute.g().node()) add(inner, index);
 }
 
+// The value at the end of a chain: from a value `next` leads to the one before it, or to nothing. What has been found
+// is kept for all values on the way, or the values of a long chain would take its square. A graph with a cycle, which
+// is refused later, ends where it began.
+StringRef ValueUses::endOf(StringRef value, Ends& ends, llvm::function_ref<std::optional<StringRef>(StringRef)> next) {
+  SmallVector<StringRef> passed;
+  for (;;) {
+    const auto [known, fresh] = ends.try_emplace(value);
+    if (!fresh) {
+      value = known->second;
+      break;
+    }
+    value = known->second = known->first();
+    passed.push_back(value);
+    const std::optional<StringRef> before = next(value);
+    if (!before) break;
+    value = *before;
+  }
+  for (StringRef one : passed) ends[one] = value;
+  return value;
+}
+
 // Returns whether a value is an initializer or a constant, perhaps moved.
 bool ValueUses::isKnown(StringRef value) const {
-  for (size_t steps = 0; steps <= producers.size(); ++steps) {
-    if (initializers.contains(value)) return true;
-    const onnx::NodeProto* node = producer(value);
-    if (!node) return false;
-    if (node->op_type() == "Constant") return true;
-    if (node->input().empty() || operandRole(*node, 0) != OperandRole::moved) return false;
-    value = node->input(0);
-  }
-  return false;
+  auto isConstant = [&](StringRef one) {
+    const onnx::NodeProto* node = producer(one);
+    return initializers.contains(one) || (node && node->op_type() == "Constant");
+  };
+  return isConstant(endOf(value, movedFrom, [&](StringRef one) -> std::optional<StringRef> {
+    const onnx::NodeProto* node = producer(one);
+    if (!node || isConstant(one) || node->input().empty() || operandRole(*node, 0) != OperandRole::moved)
+      return std::nullopt;
+    return node->input(0);
+  }));
 }
 
 // The value that moves, conversions and a choice of another label made this one of.
 StringRef ValueUses::rootOf(StringRef value) const {
-  for (size_t steps = 0; steps <= producers.size(); ++steps) {
-    const onnx::NodeProto* node = producer(value);
-    if (!node) return value;
+  return endOf(value, roots, [&](StringRef one) -> std::optional<StringRef> {
+    const onnx::NodeProto* node = producer(one);
+    if (!node) return std::nullopt;
     const StringRef op = node->op_type();
     const int from = op == "Where" && node->input_size() == 3 ? (isKnown(node->input(1)) ? 2 : 1) : 0;
-    if (node->input_size() <= from) return value;
-    if (from == 0 && op != "Clip" && operandRole(*node, 0) != OperandRole::moved) return value;
-    value = node->input(from);
-  }
-  return value;
+    if (node->input_size() <= from) return std::nullopt;
+    if (from == 0 && op != "Clip" && operandRole(*node, 0) != OperandRole::moved) return std::nullopt;
+    return node->input(from);
+  });
 }
 
 // True if a value is made of integers by moves and conversions: positions.

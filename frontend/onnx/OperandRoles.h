@@ -47,6 +47,9 @@ class ValueUses {
 
   const onnx::NodeProto* producer(llvm::StringRef value) const { return producers.lookup(value); }
   bool isKnown(llvm::StringRef value) const;
+  using Ends = llvm::StringMap<llvm::StringRef>;
+  static llvm::StringRef endOf(llvm::StringRef value, Ends& ends,
+                               llvm::function_ref<std::optional<llvm::StringRef>(llvm::StringRef)> next);
 
   Index uses;
   llvm::StringMap<const onnx::NodeProto*> producers;
@@ -58,6 +61,7 @@ class ValueUses {
     Index uses;
   };
   llvm::StringMap<Body> functions;  // by domain and name
+  mutable Ends roots, movedFrom;    // results of rootOf() and isKnown(), by value
 };
 
 }  // namespace sheaf::frontend

@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t kAssumedSize = 64;
 // As deep as functions and subgraphs are looked into where they are not imported.
 constexpr int kMaxDepth = 32;
+// Nodes that are looked at there: functions may call each other many times over.
+constexpr int64_t kMaxScanned = 1 << 16;
 
 std::string operatorName(const onnx::NodeProto& node) {
   bool plain = node.domain().empty() || node.domain() == "ai.onnx";
@@ -70,6 +72,11 @@ void Surveyor::addRefusedNode(const onnx::NodeProto& node, StringRef error) {
 }
 
 void Surveyor::importNode(Importer& importer, const onnx::NodeProto& node, Scope& scope, int64_t ordinal) {
+  if (importer.isTooLarge()) {  // this has been said
+    for (const std::string& output : node.output())
+      if (!output.empty()) scope.values[output] = GraphValue{{}, std::nullopt, true};
+    return;
+  }
   bool known = true;
   forEachInput(node, [&](StringRef name) { known &= !isUnknown(name, scope); });
   bool imported = false;
@@ -94,7 +101,7 @@ void Surveyor::importNode(Importer& importer, const onnx::NodeProto& node, Scope
 
 void Surveyor::scan(const Importer& importer, const onnx::NodeProto& node, const onnx::FunctionProto* function,
                     int depth) {
-  if (depth == kMaxDepth) return;
+  if (depth == kMaxDepth || ++scanned > kMaxScanned) return;
   Scope scope;
   scope.function = function;
   int64_t opset = importer.opsetOf(node, scope);

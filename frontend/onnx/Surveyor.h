@@ -33,6 +33,7 @@ class Surveyor {
   void noteFiles(const Importer& importer, const std::vector<Model::Source>& sources);
 
   Survey& survey;
+  int64_t scanned = 0;  // nodes that scan() has looked at
   bool assumed = false, unknownDependencies = false;
   std::vector<std::string> errors;  // of the node that is being imported
   bool importing = false;

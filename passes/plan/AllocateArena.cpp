@@ -3,6 +3,7 @@
 #include <array>
 
 #include "passes/plan/Passes.h"
+#include "passes/plan/PlacedBuffers.h"
 #include "passes/plan/Sequence.h"
 #include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
@@ -155,32 +156,58 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
         shared.push_back(buffer);
     const auto floors = std::to_array(peaks);
 
-    struct Placed {
-      int64_t begin, end;
-      const Lifetimes* lives;
-    };
-    auto placeAll = [&](SmallVector<BufferOp>& together) {
-      llvm::stable_sort(together, [](BufferOp a, BufferOp b) { return a.getBytes() > b.getBytes(); });
-      SmallVector<Placed> ofSpace[kSpaces];  // sorted by begin
-      for (BufferOp buffer : together) {
-        SmallVector<Placed>& placed = ofSpace[spaceOf(buffer)];
-        const Lifetimes& lives = lifetimes[buffer.getResult()];
-        int64_t size = llvm::alignTo(buffer.getBytes(), spaceOf(buffer) == Space::FILE ? kFileAlignment : kAlignment);
-        int64_t at = aligned(floors[spaceOf(buffer)], buffer);
-        for (const Placed& other : placed) {
-          if (other.begin >= at + size) break;
-          if (other.end > at && !mayShare(lives, *other.lives)) at = aligned(other.end, buffer);
+    std::vector<std::vector<size_t>> ofStream(sequence.streams);  // instructions
+    for (auto [i, instruction] : llvm::enumerate(sequence.issued)) ofStream[instruction.stream].push_back(i);
+    // From which instruction on all come after the accesses of a life; the sequence's end if that is not in it.
+    auto settled = [&](const Lifetime& life) -> size_t {
+      size_t from = 0;
+      for (int64_t last : life.last) {
+        if (last < 0) continue;
+        for (const std::vector<size_t>& instructions : ofStream) {
+          auto after = llvm::partition_point(instructions,
+                                             [&](size_t i) { return int64_t(i) <= last || !order.ordered(last, i); });
+          if (after == instructions.end()) return sequence.issued.size();
+          if (after != instructions.begin()) from = std::max(from, *std::prev(after) + 1);
         }
+      }
+      return from;
+    };
+    // A buffer with several lives, or one around the loop, is taken for always alive.
+    auto aliveOf = [&](const Lifetimes& lives, size_t firstRound) {
+      Alive alive;
+      if (lives.size() != 1) return alive;
+      const int64_t begin = lives[0].begin(), until = settled(lives[0]);
+      const int64_t first = (begin - int64_t(firstRound)) % roundLength, end = first + (until - begin);
+      if (begin < int64_t(firstRound) || size_t(until) == sequence.issued.size() || end > roundLength) return alive;
+      alive.begin = first, alive.end = end;
+      auto isUsed = [](int64_t at) { return at >= 0; };
+      if (llvm::count_if(lives[0].last, isUsed) != 1) return alive;
+      const auto last = llvm::find_if(lives[0].last, isUsed);
+      alive.stream = last - lives[0].last.begin(), alive.lastEnd = first + (*last + 1 - begin);
+      return alive;
+    };
+
+    auto placeAll = [&](SmallVector<BufferOp>& together, size_t firstRound) {
+      llvm::stable_sort(together, [](BufferOp a, BufferOp b) { return a.getBytes() > b.getBytes(); });
+      PlacedBuffers ofSpace[kSpaces];
+      std::vector<const Lifetimes*> livesOf;
+      for (auto [i, buffer] : llvm::enumerate(together)) {
+        const auto space = spaceOf(buffer);
+        const Lifetimes& lives = *livesOf.emplace_back(&lifetimes[buffer.getResult()]);
+        const int64_t size = llvm::alignTo(buffer.getBytes(), space == Space::FILE ? kFileAlignment : kAlignment);
+        const Alive alive = aliveOf(lives, firstRound);
+        const int64_t at = ofSpace[space].find(
+            aligned(floors[space], buffer), size, alive,
+            [&](size_t other) { return !mayShare(lives, *livesOf[other]); },
+            [&, buffer = buffer](int64_t place) { return aligned(place, buffer); });
         place(buffer, at);
-        Placed mine{at, at + size, &lives};
-        placed.insert(
-            llvm::upper_bound(placed, mine, [](const Placed& a, const Placed& b) { return a.begin < b.begin; }), mine);
+        ofSpace[space].insert({at, at + size, alive, i});
       }
     };
-    placeAll(shared);
+    placeAll(shared, sequence.firstBody);
     noteRound(sequence.firstEvaluation, sequence.secondEvaluation);
     roundLength = sequence.secondEvaluation - sequence.firstEvaluation;
-    placeAll(ofEvaluation);
+    placeAll(ofEvaluation, sequence.firstEvaluation);
     program->setAttr("peak_bytes", builder.getI64IntegerAttr(peaks[Space::DEVICE]));
     SmallVector<NamedAttribute> spaces;
     for (Space::Space space : {Space::HOST, Space::FILE})

@@ -389,7 +389,8 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
     ModuleOp module = getOperation();
     SmallVector<UpdateOp> updates;
     module.walk([&](UpdateOp op) { updates.push_back(op); });
-    bool own = llvm::all_of(updates, [&](UpdateOp op) { return module.lookupSymbol<OptimizerOp>(op.getOptimizer()); });
+    const llvm::StringSet<> rules = rulesOf(module);
+    bool own = llvm::all_of(updates, [&](UpdateOp op) { return rules.contains(op.getOptimizer()); });
     if (!optimizer.empty() || !own) {
       if (failed(declare(module, updates))) return failure();
     } else if (!groups.empty() || noDecay) {
@@ -401,6 +402,13 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
     if (clip || skip || scaled)
       for (auto op : module.getOps<OptimizerOp>()) guard(op, (clip || scaled) && !isStatistic(op), skip || scaled);
     return success();
+  }
+
+  // The optimizers of the module. To look one up there goes over all parameters.
+  static llvm::StringSet<> rulesOf(ModuleOp module) {
+    llvm::StringSet<> names;
+    for (auto op : module.getOps<OptimizerOp>()) names.insert(op.getSymName());
+    return names;
   }
 
   LogicalResult declare(ModuleOp module, ArrayRef<UpdateOp> updates) {
@@ -417,8 +425,9 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
       for (auto op : llvm::make_early_inc_range(module.getOps<OptimizerOp>()))
         if (!isStatistic(op)) op.erase();
     std::vector<std::pair<UpdateOp, size_t>> members;
+    const llvm::StringSet<> rules = rulesOf(module);
     for (UpdateOp op : updates)
-      if (!module.lookupSymbol<OptimizerOp>(op.getOptimizer())) {
+      if (!rules.contains(op.getOptimizer())) {
         const bool decays = !noDecay || !isUndecayed(module, op.getParameter());
         members.emplace_back(op, &all->of(nameOf(op.getParameter()), decays) - all->list.data());
       }

@@ -26,6 +26,9 @@ namespace {
 
 // Beyond this a kernel's code and its registers grow more than its memory traffic shrinks.
 constexpr size_t kLargestGroup = 160;
+// The verifier refuses kernels of more than 256 operands (runtime/plan/VerifyInstructions.cpp), and later passes add
+// some. A member adds at most three.
+constexpr size_t kMostOperands = 240, kFewMembers = kMostOperands / 3;
 // Scalars are not merged into a kernel with a row longer than this: it would lose its parallel rows.
 constexpr int64_t kLongestLoneRow = 1024;
 // Groups that share an operand are merged only if they stand this near in the order, so that none of their other
@@ -109,10 +112,26 @@ class Grouping {
     }
   }
 
+  // Tensors that a kernel of two groups would read or write, at most.
+  size_t operandsOf(const FusionGraph::Node& x, const FusionGraph::Node& y) {
+    llvm::SmallPtrSet<Operation*, 16> inside(x.members.begin(), x.members.end());
+    inside.insert(y.members.begin(), y.members.end());
+    DenseSet<Value> tensors;
+    for (Operation* op : inside) {
+      for (Value operand : op->getOperands())
+        if (Value root = rootOf(operand); root && !inside.contains(root.getDefiningOp())) tensors.insert(root);
+      for (Value result : op->getResults())
+        if (llvm::any_of(result.getUsers(), [&](Operation* user) { return !inside.contains(user); }))
+          tensors.insert(result);
+    }
+    return tensors.size();
+  }
+
   bool fit(unsigned a, unsigned b) {
     FusionGraph::Node &x = graph[a], &y = graph[b];
     if (!x.fusable || !y.fusable || x.rows != y.rows) return false;
-    if (x.members.size() + y.members.size() > kLargestGroup) return false;
+    const size_t members = x.members.size() + y.members.size();
+    if (members > kLargestGroup || (members > kFewMembers && operandsOf(x, y) > kMostOperands)) return false;
     if (x.columns == y.columns) return true;
     return (!x.columns || !y.columns) && (x.rows > 1 || std::max(x.columns, y.columns) <= kLongestLoneRow);
   }

@@ -94,18 +94,34 @@ bool hasEqualParts(ConstantOp constant, int64_t dimension, int64_t part) {
   return known && known->repeats(dimension, part);
 }
 
-// Whether a value without rows is known to have other elements in each part of a dimension.
-static bool differs(Value v, int64_t dimension, int64_t part) {
-  Operation* op = v.getDefiningOp();
-  if (!op || op->getNumResults() != 1 || op->getNumRegions()) return false;
-  if (auto constant = dyn_cast<ConstantOp>(op)) return !hasEqualParts(constant, dimension, part);
-  if (auto iota = dyn_cast<IotaOp>(op)) return int64_t(iota.getAxis()) == dimension;
-  std::optional<Sources> sources = sourcesOf(op, dimension, true);
-  return sources && llvm::any_of(*sources, [&](auto source) {
-           Value operand = op->getOperand(source.first);
-           const int64_t size = shapeOf(operand)[source.second], parts = shapeOf(v)[dimension] / part;
-           return size != 1 && size % parts == 0 && differs(operand, source.second, size / parts);
-         });
+// Returns true if a value without rows is known to have other elements in each part of a dimension. Each value is
+// looked at once: the operands of a chain may be one value.
+static bool differs(Value value, int64_t inDimension, int64_t ofSize) {
+  using Part = std::tuple<Value, int64_t, int64_t>;  // value, dimension, size of a part
+  SmallVector<Part> pending{{value, inDimension, ofSize}};
+  DenseSet<Part> seen;
+  while (!pending.empty()) {
+    const Part one = pending.pop_back_val();
+    const auto [v, dimension, part] = one;
+    Operation* op = v.getDefiningOp();
+    if (!op || op->getNumResults() != 1 || op->getNumRegions() || !seen.insert(one).second) continue;
+    if (auto constant = dyn_cast<ConstantOp>(op)) {
+      if (!hasEqualParts(constant, dimension, part)) return true;
+      continue;
+    }
+    if (auto iota = dyn_cast<IotaOp>(op)) {
+      if (int64_t(iota.getAxis()) == dimension) return true;
+      continue;
+    }
+    const std::optional<Sources> sources = sourcesOf(op, dimension, true);
+    if (!sources) continue;
+    for (auto source : *sources) {
+      const Value operand = op->getOperand(source.first);
+      const int64_t size = shapeOf(operand)[source.second], parts = shapeOf(v)[dimension] / part;
+      if (size != 1 && size % parts == 0) pending.push_back({operand, source.second, size / parts});
+    }
+  }
+  return false;
 }
 
 LogicalResult checkConstants(Operation* op, const BatchStates& states, bool sums) {

@@ -209,12 +209,20 @@ std::optional<Picked> matchFlatGather(GatherOp gather) {
 }
 
 // Whether all that is done with `value` is to take 0 instead where `keep` does not hold.
-bool isOnlyKept(Value value, Value keep) {
-  return !value.use_empty() && llvm::all_of(value.getUsers(), [&](Operation* user) {
-    if (auto select = dyn_cast<SelectOp>(user))
-      return skipReshapes(select.getCondition()) == keep && splatValue(select.getOnFalse()) == 0.0;
-    return isa<ReshapeOp, NegOp>(user) && isOnlyKept(user->getResult(0), keep);
-  });
+bool isOnlyKept(Value root, Value keep) {
+  SmallVector<Value> pending{root};
+  while (!pending.empty()) {
+    const Value value = pending.pop_back_val();
+    if (value.use_empty()) return false;
+    for (Operation* user : value.getUsers()) {
+      auto select = dyn_cast<SelectOp>(user);
+      if (select ? skipReshapes(select.getCondition()) != keep || splatValue(select.getOnFalse()) != 0.0
+                 : !isa<ReshapeOp, NegOp>(user))
+        return false;
+      if (!select) pending.push_back(user->getResult(0));
+    }
+  }
+  return true;
 }
 
 struct LiftCrossEntropy : sheaf::train::impl::LiftCrossEntropyBase<LiftCrossEntropy> {

@@ -43,8 +43,8 @@ Value skipViews(Value v) {
   return v;
 }
 
-// The value of all elements, where that is one known number.
-std::optional<double> numberOf(Value v) {
+// The value of all elements, where that is one known number: a constant, or a product of a few.
+std::optional<double> numberOf(Value v, int depth = 8) {
   while (Operation* op = v.getDefiningOp()) {
     if (!isa<ReshapeOp, BroadcastOp>(op)) break;
     v = op->getOperand(0);
@@ -54,21 +54,21 @@ std::optional<double> numberOf(Value v) {
     return elements.getSplatValue<APFloat>().convertToDouble();
   // A rank's share of a number.
   auto product = v.getDefiningOp<MulOp>();
-  if (!product) return std::nullopt;
-  const auto a = numberOf(product.getLhs());
+  if (!product || depth == 0) return std::nullopt;
+  const auto a = numberOf(product.getLhs(), depth - 1);
   if (!a) return std::nullopt;
-  const auto b = numberOf(product.getRhs());
+  const auto b = numberOf(product.getRhs(), depth - 1);
   return b ? std::optional(*a * *b) : std::nullopt;
 }
 
 // Whether a sum can only be a whole number: one of integers or booleans.
-bool isWhole(Value v) {
+bool isWhole(Value v, int depth = 8) {
   while (isFloat(v)) {
     if (auto number = numberOf(v)) return std::trunc(*number) == *number;
     Operation* op = v.getDefiningOp();
     if (!op) return false;
     if (auto select = dyn_cast<SelectOp>(op)) {
-      if (!isWhole(select.getOnFalse())) return false;
+      if (depth == 0 || !isWhole(select.getOnFalse(), depth - 1)) return false;
       v = select.getOnTrue();
       continue;
     }

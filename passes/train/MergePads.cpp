@@ -16,24 +16,74 @@ struct Piece {
   int64_t begin, end;
 };
 
-// The pieces under a tree of adds that are used nowhere else, or false.
-bool collect(Value value, bool root, SmallVectorImpl<Piece>& pieces, int64_t& axis) {
-  if (!root && !value.hasOneUse()) return false;
-  if (auto add = value.getDefiningOp<train::AddOp>())
-    return collect(add.getLhs(), false, pieces, axis) && collect(add.getRhs(), false, pieces, axis);
-  auto pad = value.getDefiningOp<train::PadOp>();
-  if (!pad) return false;
+// The dimension that a pad pads, if it is one alone.
+std::optional<int64_t> paddedAxis(train::PadOp pad) {
   auto from = cast<RankedTensorType>(pad.getOperand().getType()), to = cast<RankedTensorType>(pad.getType());
+  int64_t axis = -1;
   for (int64_t d = 0; d < from.getRank(); ++d) {
-    if (pad.getInterior()[d]) return false;
+    if (pad.getInterior()[d]) return std::nullopt;
     if (from.getDimSize(d) == to.getDimSize(d)) continue;
-    if (axis >= 0 && axis != d) return false;
+    if (axis >= 0) return std::nullopt;
     axis = d;
   }
-  if (axis < 0) return false;
-  pieces.push_back({pad, pad.getLow()[axis], pad.getLow()[axis] + from.getDimSize(axis)});
-  return true;
+  return axis >= 0 ? std::optional(axis) : std::nullopt;
 }
+
+int64_t sizeOf(Value value, int64_t axis) {
+  return cast<RankedTensorType>(value.getType()).getDimSize(axis);
+}
+
+// Finds the trees whose pieces may tile the result: their sizes add up to it. Every add is looked at once, since trees
+// may be as deep as a graph has nodes.
+class Trees {
+ public:
+  explicit Trees(ArrayRef<train::AddOp> adds) {
+    for (train::AddOp add : adds) {  // operands first
+      const std::optional<Tree> lhs = under(add.getLhs()), rhs = under(add.getRhs());
+      if (lhs && rhs && lhs->axis == rhs->axis) trees[add] = {lhs->axis, lhs->size + rhs->size};
+    }
+  }
+
+  // The pieces of a tree in their order, and the dimension that they tile; nothing if they do not.
+  SmallVector<Piece> tiles(train::AddOp root, int64_t& axis) {
+    auto tree = trees.find(root);
+    if (tree == trees.end() || tree->second.size != sizeOf(root, tree->second.axis)) return {};
+    axis = tree->second.axis;
+    SmallVector<Piece> pieces;
+    SmallVector<Value> pending{root.getRhs(), root.getLhs()};
+    while (!pending.empty()) {
+      const Value value = pending.pop_back_val();
+      if (auto add = value.getDefiningOp<train::AddOp>()) {
+        pending.append({add.getRhs(), add.getLhs()});
+        continue;
+      }
+      auto pad = value.getDefiningOp<train::PadOp>();
+      const int64_t begin = pad.getLow()[axis];
+      pieces.push_back({pad, begin, begin + sizeOf(pad.getOperand(), axis)});
+    }
+    llvm::stable_sort(pieces, [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    int64_t end = 0;
+    for (const Piece& piece : pieces)
+      if (piece.begin != std::exchange(end, piece.end)) return {};
+    return pieces;
+  }
+
+ private:
+  struct Tree {
+    int64_t axis, size;
+  };
+  // The tree that a value, used nowhere else, is the root of.
+  std::optional<Tree> under(Value value) {
+    if (!value.hasOneUse()) return std::nullopt;
+    if (auto found = trees.find(value.getDefiningOp()); found != trees.end()) return found->second;
+    auto pad = value.getDefiningOp<train::PadOp>();
+    const std::optional<int64_t> axis = pad ? paddedAxis(pad) : std::nullopt;
+    if (!axis) return std::nullopt;
+    return Tree{*axis, sizeOf(pad.getOperand(), *axis)};
+  }
+
+  DenseMap<Operation*, Tree> trees;  // by its root
+};
 
 struct MergePads : train::impl::MergePadsBase<MergePads> {
   using Base::Base;
@@ -41,25 +91,18 @@ struct MergePads : train::impl::MergePadsBase<MergePads> {
   void runOnOperation() override {
     SmallVector<train::AddOp> adds;
     getOperation().walk([&](train::AddOp add) { adds.push_back(add); });
+    Trees trees(adds);
     // Consumers first, so that the largest tree is taken whole.
     for (train::AddOp add : llvm::reverse(adds)) {
       if (add->use_empty()) {
         add.erase();
         continue;
       }
-      SmallVector<Piece> pieces;
       int64_t axis = -1;
-      if (!collect(add.getResult(), true, pieces, axis)) continue;
-      llvm::stable_sort(pieces, [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
-      int64_t end = 0;
-      bool tiles = true;
+      const SmallVector<Piece> pieces = trees.tiles(add, axis);
+      if (pieces.empty()) continue;
       SmallVector<Value> operands;
-      for (Piece piece : pieces) {
-        tiles &= piece.begin == end;
-        end = piece.end;
-        operands.push_back(piece.pad.getOperand());
-      }
-      if (!tiles || end != cast<RankedTensorType>(add.getType()).getDimSize(axis)) continue;
+      for (Piece piece : pieces) operands.push_back(piece.pad.getOperand());
       OpBuilder builder(add);
       add.replaceAllUsesWith(train::ConcatOp::create(builder, add.getLoc(), add.getType(), operands, axis).getResult());
       add.erase();

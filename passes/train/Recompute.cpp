@@ -104,7 +104,7 @@ class Recomputer {
       if (4 * onward[low] <= 5 * onward[sorted[sorted.size() / 2]]) ends.push_back(low);
     int64_t segment = 0, cuts = 0;
     segmentOf.assign(ops.size(), 0);
-    size_t next = 0;
+    size_t next = 0, looked = 0;
     for (size_t i = 0; i <= loss; ++i) {
       segmentOf[i] = segment;
       bool last = i == loss || unit[i + 1] != unit[i];
@@ -112,8 +112,9 @@ class Recomputer {
       ++next;
       if (++cuts % every) continue;
       ++segment;
-      for (size_t k = 0; k <= i; ++k)
-        for (Value v : ops[k]->getResults())
+      // Values that end before this cut end before all later ones.
+      for (; looked <= i; ++looked)
+        for (Value v : ops[looked]->getResults())
           if (passes(v) && lastForwardUse(v) > unit[i]) kept.insert(v);
     }
     limit = segments < 0 ? segment : std::min(segments, segment);
@@ -143,27 +144,51 @@ class Recomputer {
     return group ? groups.lookup(group.getInt()).front() : op;
   }
 
-  // The value computed again; `at` is where it is needed first.
-  Value again(Value v) {
-    if (Value known = replaced.lookup(v)) return known;
-    Operation* op = v.getDefiningOp();
+  SmallVector<Operation*> membersOf(Operation* op) const {
     auto group = op->getAttrOfType<IntegerAttr>(kGroupAttr);
-    SmallVector<Operation*> members = group ? groups.lookup(group.getInt()) : SmallVector<Operation*>{op};
-    IRMapping mapping;
-    for (Operation* member : members)
-      for (Value operand : member->getOperands())
-        if (isRecomputed(operand) && !llvm::is_contained(members, operand.getDefiningOp()))
-          mapping.map(operand, again(operand));
+    return group ? groups.lookup(group.getInt()) : SmallVector<Operation*>{op};
+  }
+
+  // The value computed again; `at` is where it is needed first. What it is computed from comes before it, and may be a
+  // chain as long as the model.
+  Value again(Value v) {
+    SmallVector<Value> pending{v};
+    while (!pending.empty()) {
+      const Value wanted = pending.back();
+      const size_t before = pending.size();
+      if (!replaced.contains(wanted)) {
+        const SmallVector<Operation*> members = membersOf(wanted.getDefiningOp());
+        const llvm::SmallPtrSet<Operation*, 8> inside(members.begin(), members.end());
+        IRMapping mapping;
+        for (Operation* member : members)
+          for (Value operand : member->getOperands()) {
+            if (!isRecomputed(operand) || inside.contains(operand.getDefiningOp())) continue;
+            if (Value known = replaced.lookup(operand))
+              mapping.map(operand, known);
+            else
+              pending.push_back(operand);
+          }
+        // The last comes first: the order of the clones is that of the operands.
+        std::reverse(pending.begin() + before, pending.end());
+        if (pending.size() > before) continue;
+        clone(members, mapping);
+      }
+      pending.pop_back();
+    }
+    return replaced.lookup(v);
+  }
+
+  void clone(ArrayRef<Operation*> members, IRMapping& mapping) {
     OpBuilder builder(at);
-    int64_t number = nextGroup;
-    if (group) ++nextGroup;
+    const bool grouped = members.front()->hasAttr(kGroupAttr);
+    const int64_t number = nextGroup;
+    if (grouped) ++nextGroup;
     for (Operation* member : members) {
       Operation* clone = builder.clone(*member, mapping);
-      if (group) clone->setAttr(kGroupAttr, builder.getI64IntegerAttr(number));
+      if (grouped) clone->setAttr(kGroupAttr, builder.getI64IntegerAttr(number));
       clones.push_back(clone);
       for (auto [from, to] : llvm::zip(member->getResults(), clone->getResults())) replaced[from] = to;
     }
-    return replaced[v];
   }
 
   Block& block;

@@ -56,15 +56,16 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
   }
 
   // What a value is computed from; failure if that is more than inputs, constants and parameters that are not trained.
-  LogicalResult collect(Value value, llvm::SetVector<Operation*>& slice) {
-    Operation* op = value.getDefiningOp();
-    if (!op || slice.contains(op)) return success();
-    const bool reads = isa<zero::ParametersOp, zero::AllGatherOp>(op);
-    const bool known = op->getDialect()->getNamespace() != "zero" || isa<zero::ViewOp>(op) || (reads && isFrozen(op));
-    if (!known || isa<train::GlobalSumOp>(op)) return failure();
-    for (Value operand : op->getOperands())
-      if (failed(collect(operand, slice))) return failure();
-    slice.insert(op);
+  LogicalResult collect(Value root, llvm::DenseSet<Operation*>& slice) {
+    SmallVector<Value> pending{root};
+    while (!pending.empty()) {
+      Operation* op = pending.pop_back_val().getDefiningOp();
+      if (!op || !slice.insert(op).second) continue;
+      const bool reads = isa<zero::ParametersOp, zero::AllGatherOp>(op);
+      const bool known = op->getDialect()->getNamespace() != "zero" || isa<zero::ViewOp>(op) || (reads && isFrozen(op));
+      if (!known || isa<train::GlobalSumOp>(op)) return failure();
+      llvm::append_range(pending, op->getOperands());
+    }
     return success();
   }
 
@@ -78,7 +79,7 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
   LogicalResult splitCounts(func::FuncOp step) {
     SmallVector<train::GlobalSumOp> sums(step.getOps<train::GlobalSumOp>());
     if (sums.empty()) return success();
-    llvm::SetVector<Operation*> slice;
+    llvm::DenseSet<Operation*> slice;
     for (train::GlobalSumOp sum : sums)
       if (failed(collect(sum.getOperand(), slice)))
         return sum.emitError(
