@@ -3,6 +3,7 @@ import contextlib
 import io
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import tempfile
@@ -66,7 +67,14 @@ predicted = plan.simulate("h100")
 assert predicted["step_seconds"] >= predicted["bound_seconds"] > 0 and predicted["ranks"] == 2
 assert plan.simulate("h100", ranks=8)["ranks"] == 8
 page = plan._repr_html_()
-assert page.startswith("<iframe") and "report-data" in page
+assert page.startswith('<iframe sandbox="allow-scripts" srcdoc=') and "report-data" in page
+# Paths that look like options are paths.
+before = os.getcwd()
+os.chdir(folder)
+shutil.copy(plan.path, "--help")
+assert sheaf.Plan("--help").inspect() == plan.inspect() and sheaf.Plan("--help").report("-o").exists()
+assert sheaf.train("--help", {"x": x, "labels": labels}, 1, output="--eval", save_state="--shuffle").wait().weights.exists() and os.path.isdir("--shuffle")
+os.chdir(before)
 # The page is escaped: with a program in the place of `sheaf`.
 (folder / "tools").mkdir()
 (folder / "tools" / "sheaf").write_text("""#!/bin/sh

@@ -347,6 +347,8 @@ TEST(CommandLine, CommandToResume) {
             "bin/sheaf-run a.plan --data x=a.npy --steps=5 --resume state");
   EXPECT_EQ(resumed({"--resume", "old", "a.plan", "--poison"}), "bin/sheaf-run a.plan --poison --resume state");
   EXPECT_EQ(resumed({"a.plan", "--resume=old", "--resumes", "b"}), "bin/sheaf-run a.plan --resumes b --resume state");
+  EXPECT_EQ(resumed({"--steps=5", "--resume", "old", "--", "--resume"}),
+            "bin/sheaf-run --steps=5 --resume state -- --resume");
   EXPECT_EQ(
       resumed({"a b.plan", "--data", "x=*.npy", "it's", "", "~/w", "$HOME", "a\\b", "two\nlines"}, "my state"),
       "bin/sheaf-run 'a b.plan' --data 'x=*.npy' 'it'\\''s' '' '~/w' '$HOME' 'a\\b' 'two\nlines' --resume 'my state'");

@@ -56,6 +56,19 @@ std::string refusal(const Arguments& arguments) {
   return table().parse(arguments, &settings).status().message();
 }
 
+TEST(Options, EndAtTwoDashes) {
+  for (const char* path : {"--help", "--loud", "-x", "--", "--version"}) {
+    Settings s;
+    const auto given = table().parse({"--count", "3", "--", path}, &s);
+    ASSERT_TRUE(given.ok()) << given.status().message();
+    EXPECT_FALSE(given->help || given->version);
+    EXPECT_EQ(s.input, path);
+    EXPECT_FALSE(s.loud);
+  }
+  EXPECT_THAT(refusal({"--", "a", "--count"}), HasSubstr("one INPUT at a time: 'a' and '--count'"));
+  EXPECT_THAT(refusal({"--"}), HasSubstr("no INPUT is given"));
+}
+
 TEST(Options, GoWhereTheirRowsSay) {
   Settings s;
   auto given = table().parse({"in", "--count=7", "--rate", "0.5", "--size", "2KiB", "--color", "red", "--label", "a",

@@ -129,9 +129,14 @@ Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
   const std::vector<Option> rows = all();
   Given given;
   auto known = [&](const std::string& name) { return find(rows, name) || find(common(*this), name); };
+  bool pathsOnly = false;  // after "--"
   for (size_t i = 0; i < arguments.size(); ++i) {
     std::string name = arguments[i];
-    Expected<std::optional<HelpForm>> help = helpFormOf(name);
+    if (!pathsOnly && name == "--") {
+      pathsOnly = true;
+      continue;
+    }
+    Expected<std::optional<HelpForm>> help = pathsOnly ? std::optional<HelpForm>() : helpFormOf(name);
     if (!help.ok()) return help.status();
     if (*help) {
       // Completion is that of a whole program.
@@ -140,11 +145,11 @@ Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
       given.help = *help;
       return given;
     }
-    if (versioned && name == "--version") {
+    if (versioned && name == "--version" && !pathsOnly) {
       given.version = true;
       return given;
     }
-    if (name.size() < 2 || name[0] != '-') {
+    if (pathsOnly || name.size() < 2 || name[0] != '-') {
       if (positional.syntax.empty()) return Status::error(cat(command, " takes no argument '", name, "'"));
       if (positional.list) {
         positional.list(target).push_back(name);

@@ -207,14 +207,16 @@ std::string quoted(const std::string& word) {
 }  // namespace
 
 std::string commandToResume(const std::vector<std::string>& command, const std::string& folder) {
-  std::string text;
+  std::string text, paths;  // up to "--", and from there on
   for (size_t i = 0; i < command.size(); ++i) {
-    if (i > 0 && command[i] == "--resume")
+    if (!paths.empty() || command[i] == "--")
+      paths += " " + quoted(command[i]);
+    else if (i > 0 && command[i] == "--resume")
       ++i;  // and its value
     else if (i == 0 || !command[i].starts_with("--resume="))
       text += quoted(command[i]) + " ";
   }
-  return text + "--resume " + quoted(folder);
+  return text + "--resume " + quoted(folder) + paths;
 }
 
 const options::Table& runTable() {

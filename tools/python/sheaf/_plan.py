@@ -11,7 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Sequence, Union
 
 from . import _export
-from ._tools import Error, Option, arguments_of, call
+from ._tools import Error, Option, arguments_of, call, path_of
 
 if TYPE_CHECKING:
     import torch
@@ -44,16 +44,16 @@ class Plan:
 
     def summary(self) -> str:
         """Parameters, memory by kind and by stage, and communication, as `sheaf inspect` prints them."""
-        return call("sheaf", "inspect", self.path)
+        return call("sheaf", "inspect", path_of(self.path))
 
     def inspect(self) -> dict[str, Any]:
         """The same for programs: `sheaf inspect --format json`."""
-        facts: dict[str, Any] = json.loads(call("sheaf", "inspect", self.path, "--format", "json"))
+        facts: dict[str, Any] = json.loads(call("sheaf", "inspect", path_of(self.path), "--format", "json"))
         return facts
 
     def verify(self) -> str:
         """Proves the plan, as is done whenever it is loaded, and returns what `sheaf verify` prints."""
-        return call("sheaf", "verify", self.path)
+        return call("sheaf", "verify", path_of(self.path))
 
     def fit(self, memory: str, **options: Option) -> dict[str, Any]:
         """Memory and step time of the model at each ZeRO stage on ranks with so much memory each ("24GiB"): `sheaf fit --json`.
@@ -64,31 +64,32 @@ class Plan:
             raise Error(f"the model of {self.path} is not known; give it to the plan: sheaf.Plan(path, model=...)")
         known = {name: value for name, value in self._options.items() if name in _OF_FIT}
         known = {"ranks": self.inspect()["ranks"], **known, **options}
-        layouts: dict[str, Any] = json.loads(call("sheaf", "fit", self.model, "--memory", memory, "--json", *arguments_of(known)))
+        layouts: dict[str, Any] = json.loads(call("sheaf", "fit", path_of(self.model), "--memory", memory, "--json", *arguments_of(known)))
         return layouts
 
     def simulate(self, profile: Path, *, ranks: int | None = None, memory_limit: str | None = None) -> dict[str, Any]:
         """The step on a machine, by the name of a shipped profile or a file of `sheaf profile`: `sheaf simulate --json`."""
         options = arguments_of({"ranks": ranks, "memory_limit": memory_limit})
-        predicted: dict[str, Any] = json.loads(call("sheaf", "simulate", self.path, "--profile", profile, "--json", *options))
+        predicted: dict[str, Any] = json.loads(call("sheaf", "simulate", path_of(self.path), "--profile", path_of(profile), "--json", *options))
         return predicted
 
     def export(self, weights: Path, output: Path) -> pathlib.Path:
         """The ONNX model with trained weights, or with an `output` that ends in .safetensors these alone: `sheaf export`."""
-        model = [] if self.model is None else ["--model", os.fspath(self.model)]
-        call("sheaf", "export", self.path, "--weights", weights, *model, "-o", output)
+        model = [] if self.model is None else ["--model", path_of(self.model)]
+        call("sheaf", "export", path_of(self.path), "--weights", path_of(weights), *model, "-o", path_of(output))
         return pathlib.Path(output)
 
     def report(self, output: Path) -> pathlib.Path:
         """Writes the report as one HTML page."""
-        call("sheaf", "report", self.path, "-o", output)
+        call("sheaf", "report", path_of(self.path), "-o", path_of(output))
         return pathlib.Path(output)
 
     def _repr_html_(self) -> str:
         """For notebooks: the report."""
         with tempfile.TemporaryDirectory(prefix="sheaf-") as folder:
             page = self.report(pathlib.Path(folder) / "report.html").read_text(encoding="utf-8")
-        return f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: 48em; border: 0"></iframe>'
+        # Names in the page come from models. Without allow-same-origin the page is of an origin of its own, not of the notebook's.
+        return f'<iframe sandbox="allow-scripts" srcdoc="{html.escape(page)}" style="width: 100%; height: 48em; border: 0"></iframe>'
 
 
 def compile(model: Model, inputs: _export.Inputs | None = None, *, ranks: int = 1, batch: int | None = None, optimizer: str | None = None,
@@ -140,7 +141,7 @@ def _compile(model: Model, inputs: _export.Inputs | None, path: pathlib.Path, tr
         graph = pathlib.Path(model)
     else:
         raise Error(f"a model is the path of an ONNX file or a torch.nn.Module, not a {type(model).__name__}")
-    call("sheaf", "compile", graph, "-o", path, *arguments_of(named))
+    call("sheaf", "compile", path_of(graph), "-o", path_of(path), *arguments_of(named))
     plan = Plan(path, graph)
     plan._options = named
     return plan

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ._data import Data, Feeder, Rows, file_arguments
 from ._plan import Plan
-from ._tools import Error, Option, arguments_of, error_of, tool, warn
+from ._tools import Error, Option, arguments_of, error_of, path_of, tool, warn
 from ._weights import read_weights
 
 # A line of the log (docs/training.md): of a step with the keys step, loss, grad_norm, lr, seconds; others have "event".
@@ -222,8 +222,8 @@ def _start(plan: Plan, data: Data, scratch: pathlib.Path, folder: pathlib.Path, 
     if eval_data is not None:
         arguments += file_arguments(eval_data, scratch, "--eval-data")
     log, log_writer = os.pipe()
-    command = [str(tool("sheaf-run")), str(plan.path), *arguments, *arguments_of(options), "--log", f"/dev/fd/{log_writer}",
-               "--save", str(folder / "weights.safetensors")]
+    command = [str(tool("sheaf-run")), path_of(plan.path), *arguments, *arguments_of(options), "--log", f"/dev/fd/{log_writer}",
+               "--save", path_of(folder / "weights.safetensors")]
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                    errors="replace", pass_fds=(log_writer, *((feeder.reader,) if feeder else ())))

@@ -74,8 +74,14 @@ def call(name: str, *arguments: Union[str, "os.PathLike[str]"]) -> str:
     return done.stdout
 
 
+def path_of(path: Union[str, "os.PathLike[str]"]) -> str:
+    """A path as an argument of a tool, which takes what begins with "-" for an option."""
+    text = os.fspath(path)
+    return f"./{text}" if text.startswith("-") else text
+
+
 def arguments_of(options: Mapping[str, Option]) -> list[str]:
-    """Options of a tool from keyword arguments: lr_schedule="cosine" becomes --lr-schedule cosine."""
+    """Options of a tool from keyword arguments: lr_schedule="cosine" becomes --lr-schedule=cosine."""
     arguments: list[str] = []
     for key, value in options.items():
         name = "--" + key.rstrip("_").replace("_", "-")
@@ -85,12 +91,12 @@ def arguments_of(options: Mapping[str, Option]) -> list[str]:
             arguments.append(name)
         elif isinstance(value, Mapping):
             for part, one in value.items():
-                arguments += [name, f"{part}={_text(one)}"]
+                arguments.append(f"{name}={part}={_text(one)}")
         elif isinstance(value, (str, int, float, os.PathLike)):
-            arguments += [name, _text(value)]
+            arguments.append(f"{name}={_text(value)}")
         else:
             for one in value:
-                arguments += [name, _text(one)]
+                arguments.append(f"{name}={_text(one)}")
     return arguments
 
 
