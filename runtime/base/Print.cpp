@@ -52,6 +52,16 @@ std::string shownLine(std::string_view text) {
   return shown(text, "");
 }
 
+std::string shownMessage(std::string_view text) {
+  const std::string lines = shown(text);
+  std::string result;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    result += lines[i];
+    if (lines[i] == '\n' && i + 1 < lines.size() && lines[i + 1] != ' ' && lines[i + 1] != '\n') result += "  ";
+  }
+  return result;
+}
+
 namespace out {
 namespace {
 

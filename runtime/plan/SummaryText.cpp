@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <map>
 
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/LossScale.h"
 #include "runtime/plan/SavedParts.h"
@@ -19,7 +20,7 @@ std::vector<std::vector<std::string>> membersOfGroups(const Plan& plan) {
   std::vector<std::vector<std::string>> members(static_cast<size_t>(plan.training().groups_size()));
   for (const Parameter& parameter : plan.parameters())
     if (const Bucket& bucket = plan.buckets(static_cast<int>(parameter.bucket())); bucket.trainable())
-      if (bucket.group() < members.size()) members[bucket.group()].push_back(parameter.name());
+      if (bucket.group() < members.size()) members[bucket.group()].push_back(shownLine(parameter.name()));
   return members;
 }
 
@@ -222,12 +223,12 @@ std::string decisionsText(const Plan& plan) {
       continue;
     }
     ++lines;
-    out += cat("  ", decision.substr(0, decision.size() - what.size()));
+    out += cat("  ", shownLine(decision.substr(0, decision.size() - what.size())));
     if (others != alike.end() && others->second > kAlike) {
       out += cat(" and ", others->second - 1, " more");
       others->second = 0;
     }
-    out += cat(what, "\n");
+    out += cat(shownLine(what), "\n");
   }
   if (hidden > 0) out += cat("  and ", hidden, " more lines\n");
   if (!out.empty()) out = cat("\ndecisions; --format json has all\n", out);
@@ -351,10 +352,10 @@ std::string summaryText(const Plan& plan) {
                word(gradientType(*mixed)), "\n");
   for (const Input& input : plan.inputs())
     if (!input.row_mask())
-      out += cat("  input       ", input.name(), ": ", word(input.type()), " ", shapeText(shapeOf(input)),
+      out += cat("  input       ", shownLine(input.name()), ": ", word(input.type()), " ", shapeText(shapeOf(input)),
                  input.whole() ? ", the same for all rows\n" : " a rank\n");
   for (const Output& output : plan.outputs())
-    out += cat("  output      ", output.name(), ": ", word(output.type()), " ", shapeText(shapeOf(output)),
+    out += cat("  output      ", shownLine(output.name()), ": ", word(output.type()), " ", shapeText(shapeOf(output)),
                output.blocks() ? " a rank\n" : ", without rows\n");
   if (plan.evaluation_size() > 0) out += cat("  evaluation  ", plan.evaluation_size(), " instructions a batch\n");
   if (plan.body_size() > 0) out += trainingText(plan);

@@ -30,7 +30,7 @@ constexpr int kMaxErrorLines = 12;
 void printError(const std::string& message) {
   static std::atomic<bool> printed{false};
   if (printed.exchange(true)) return;
-  std::string text = "sheaf-run: error: " + message;
+  std::string text = "sheaf-run: error: " + sheaf::shownMessage(message);
   int lines = 0;
   for (size_t i = 0; i < text.size(); ++i)
     if (text[i] == '\n' && ++lines == kMaxErrorLines) text.resize(i);

@@ -154,7 +154,8 @@ void printOperators(const char* title, const std::vector<Survey::Operator>& oper
   out::printf("%s\n", title);
   for (const Survey::Operator& one : operators) {
     std::string name = one.opset ? cat(one.name, " (opset ", one.opset, ")") : one.name;
-    out::printf("  %-28s %s%s%s\n", name.c_str(), nodesText(one).c_str(), one.why.empty() ? "" : ": ", one.why.c_str());
+    out::printf("  %-28s %s%s%s\n", shownLine(name).c_str(), shownLine(nodesText(one)).c_str(),
+                one.why.empty() ? "" : ": ", shownLine(one.why).c_str());
   }
 }
 
@@ -176,21 +177,22 @@ void printSurvey(const CheckOptions& o, const Survey& survey) {
   printOperators("Nodes that are not supported as they are:", survey.refused);
   if (!survey.unbound.empty()) out::printf("Dimensions without a size:\n");
   for (const auto& [name, input] : survey.unbound)
-    out::printf("  %-28s of input '%s'; give --bind '%s=SIZE'\n", name.c_str(), input.c_str(), name.c_str());
+    out::printf("  %-28s of input '%s'; give --bind '%s=SIZE'\n", shownLine(name).c_str(), shownLine(input).c_str(),
+                shownLine(name).c_str());
   if (!survey.obstacles.empty()) out::printf("Other obstacles:\n");
-  for (const std::string& text : survey.obstacles) out::printf("  %s\n", text.c_str());
+  for (const std::string& text : survey.obstacles) out::printf("  %s\n", shownLine(text).c_str());
   if (!survey.losses.empty()) out::printf("What the loss could be:\n");
-  for (const std::string& loss : survey.losses) out::printf("  --loss '%s'\n", loss.c_str());
+  for (const std::string& loss : survey.losses) out::printf("  --loss '%s'\n", shownLine(loss).c_str());
   if (!survey.missing.empty())
     out::printf("Weights that are missing; put them into the folder of the model, or make new ones by `sheaf init`:\n");
   for (const Survey::File& file : survey.missing)
-    out::printf("  %-28s %lld parameters, %s%s\n", file.name.c_str(), static_cast<long long>(file.parameters),
-                bytesText(static_cast<uint64_t>(file.needed)).c_str(),
+    out::printf("  %-28s %lld parameters, %s%s\n", shownLine(file.name).c_str(),
+                static_cast<long long>(file.parameters), bytesText(static_cast<uint64_t>(file.needed)).c_str(),
                 file.exists ? cat("; ", whyUnusable(o, file)).c_str() : "");
   out::printf("\n");
   printParameters("trained:", survey.trained, survey.exact);
   printParameters("frozen: ", survey.frozen, survey.exact);
-  for (const std::string& note : survey.notes) out::printf("note:    %s\n", note.c_str());
+  for (const std::string& note : survey.notes) out::printf("note:    %s\n", shownLine(note).c_str());
 }
 
 constexpr int kNotTried = 2;  // the exit status of a trial that needs something

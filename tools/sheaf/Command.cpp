@@ -8,7 +8,7 @@ namespace sheaf::tool {
 namespace {
 
 int report(const std::string& message, Exit status) {
-  out::fprintf(stderr, "sheaf: error: %s\n", message.c_str());
+  out::fprintf(stderr, "sheaf: error: %s\n", shownMessage(message).c_str());
   return status;
 }
 

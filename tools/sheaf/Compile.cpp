@@ -524,7 +524,7 @@ int compile(CompileOptions& options, const options::Given& stated) {
       if (auto decisions = holder->getAttrOfType<mlir::ArrayAttr>(name))
         for (auto decision : decisions.getAsRange<mlir::StringAttr>())
           if (options.verbose || decision.getValue().starts_with(kFilesDecision))
-            out::fprintf(stderr, "sheaf: %s\n", decision.getValue().str().c_str());
+            out::fprintf(stderr, "sheaf: %s\n", shownLine(decision.getValue().str()).c_str());
   }
   if (options.phase != "emit") {
     std::string text;

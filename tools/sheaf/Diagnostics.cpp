@@ -37,7 +37,8 @@ DiagnosticPrinter::DiagnosticPrinter(MLIRContext& context) : ScopedDiagnosticHan
     const char* severity = diagnostic.getSeverity() == DiagnosticSeverity::Error     ? "error: "
                            : diagnostic.getSeverity() == DiagnosticSeverity::Warning ? "warning: "
                                                                                      : "note: ";
-    out::fprintf(stderr, "sheaf: %s%s\n", severity, textOf(diagnostic).c_str());
+    // In one line: names may have line ends, or a NUL.
+    out::fprintf(stderr, "sheaf: %s%s\n", severity, shownLine(textOf(diagnostic)).c_str());
     return success();
   });
 }

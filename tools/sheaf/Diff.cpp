@@ -7,6 +7,7 @@
 #include "passes/schedule/PlanLoop.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/Json.h"
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Summary.h"
@@ -126,7 +127,7 @@ std::vector<Row> orderRows(const plan::Plan& first, const plan::Plan& second) {
     std::vector<std::string> list;
     for (const plan::Instruction* instruction : plan::stepInstructions(plan))
       if (!instruction->has_record() && !instruction->has_wait())
-        list.push_back(cat(plan::instructionKind(*instruction), " '", instruction->label(), "'"));
+        list.push_back(cat(plan::instructionKind(*instruction), " '", shownLine(instruction->label()), "'"));
     return list;
   };
   const std::vector<std::string> a = listed(first), b = listed(second);

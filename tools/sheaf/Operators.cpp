@@ -208,7 +208,7 @@ int printCoverage(const std::string& folder) {
   std::stable_sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.second.models > b.second.models; });
   if (!rows.empty()) out::printf("\n| not supported | models | nodes |\n|---|---|---|\n");
   for (const auto& [name, lack] : rows)
-    out::printf("| %s | %lld | %lld |\n", name.c_str(), number(lack.models), number(lack.nodes));
+    out::printf("| %s | %lld | %lld |\n", shownLine(name).c_str(), number(lack.models), number(lack.nodes));
   return kDone;
 }
 

@@ -78,7 +78,7 @@ void printDifferences(const ReportInput& in) {
     const plan::Instruction& instruction = *step[static_cast<size_t>(index)];
     out::printf("%10s %10s   %s '%s'\n", secondsText(difference.measured).c_str(),
                 secondsText(difference.predicted).c_str(), plan::instructionKind(instruction).c_str(),
-                plan::shortName(instruction.label()).c_str());
+                shownLine(plan::shortName(instruction.label())).c_str());
   }
 }
 

@@ -19,6 +19,8 @@ SECRET = "what all know, at length"
 # Everything that a terminal may take for a command, but for line ends and tabs.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u202a-\u202e]")
 EVIL = "\x1b]0;owned\x07\x9b2J\u202e"
+# A line that a tool could print itself.
+FORGED = "sheaf: error: forged"
 # EVIL as it is shown, in text and in JSON.
 SHOWN, ESCAPED = r"\x1b]0;owned\x07\xc2\x9b2J\xe2\x80\xae", r"\u001b]0;owned\u0007\u009b2J\u202e"
 
@@ -91,17 +93,18 @@ def refusal_is_shown(session):
 def names_are_shown(session):
     """Names of a model, in everything that the commands print; of a plan's data and weights, in errors."""
     where = session.folder()
-    x, labels, w = "x" + EVIL, "labels" + EVIL, "w" + EVIL
-    nodes = [node("MatMul", [x, w], ["h"], "first" + EVIL), node("Softplus", ["h"], ["y" + EVIL], "second"),
-             node("SoftmaxCrossEntropyLoss", ["y" + EVIL, labels], ["loss"], "third")]
+    evil = EVIL + "\n" + FORGED + "\n"
+    x, labels, w = "x" + evil, "labels" + evil, "w" + evil
+    nodes = [node("MatMul", [x, w], ["h"], "first" + evil), node("Softplus", ["h"], ["y" + evil], "second"),
+             node("SoftmaxCrossEntropyLoss", ["y" + evil, labels], ["loss"], "third")]
     bytes_of = lambda graph: model(graph, [value(x, FLOAT, ["N", 4]), value(labels, INT64, ["N"])], [value("loss", FLOAT, [])],
                                    [weight(w, [4, 3], [0.1 * i for i in range(12)])])
     (where / "m.onnx").write_bytes(bytes_of(nodes))
-    (where / "bad.onnx").write_bytes(bytes_of([node("No" + EVIL, [x, w], ["h"], "first" + EVIL), *nodes[1:]]))
+    (where / "bad.onnx").write_bytes(bytes_of([node("No" + evil, [x, w], ["h"], "first" + evil), *nodes[1:]]))
     write_npy(where / "x.npy", "<f4", (8, 4), bytes(128))
     write_npy(where / "labels.npy", "<i8", (8,), bytes(64))
     data = ("--data", f"{x}={where / 'x.npy'}", "--data", f"{labels}={where / 'labels.npy'}", "--steps", 1)
-    write_safetensors(where / "other.safetensors", {"other" + EVIL: Tensor("F32", (4, 3), array.array("f", [0.0] * 12))})
+    write_safetensors(where / "other.safetensors", {"other" + evil: Tensor("F32", (4, 3), array.array("f", [0.0] * 12))})
     run = ("sheaf-run", where / "m.plan", *data)
     commands = {
         "check": (0, ("sheaf", "check", where / "m.onnx", "--batch", 8)),
@@ -114,22 +117,40 @@ def names_are_shown(session):
         "summary": (0, ("sheaf", "inspect", where / "m.plan")),
         "fit": (0, ("sheaf", "fit", where / "m.onnx", "--batch", 8, "--ranks", 2, "--memory", "1GiB")),
         "simulate": (0, ("sheaf", "simulate", where / "m.plan", "--profile", "cpu")),
+        "simulate-json": (0, ("sheaf", "simulate", where / "m.plan", "--profile", "cpu", "--json")),
+        "report": (0, ("sheaf", "report", where / "m.plan", "-o", where / "r.html")),
+        "init": (0, ("sheaf", "init", where / "m.plan", "-o", where / "i.safetensors")),
+        "compile-other": (0, ("sheaf", "compile", where / "m.onnx", "-o", where / "n.plan", "--batch", 8, "--ranks", 2, "--zero", 3, "--optimizer", "sgd:lr=1")),
+        "same": (1, ("sheaf", "same", where / "m.plan", where / "n.plan")),
+        "diff": (0, ("sheaf", "diff", where / "m.plan", where / "n.plan")),
+        "onnx": (0, ("sheaf", "compile", where / "m.onnx", "--batch", 8, "--compile-to", "import", "-o", where / "import.mlir")),
+        "coverage": (0, ("sheaf", "operators", "--coverage", where)),
+        "try": (0, ("sheaf", "check", where / "m.onnx", "--batch", 8, "--ranks", 2, "--try")),
+        "check-json": (0, ("sheaf", "check", where / "m.onnx", "--batch", 8, "--json")),
+        "no-such-loss": (1, ("sheaf", "compile", where / "m.onnx", "-o", where / "l.plan", "--batch", 8, "--loss", "mse(y)")),
+        "no-such-group": (1, ("sheaf", "compile", where / "m.onnx", "-o", where / "l.plan", "--batch", 8, "--group", "nothing:lr=0.1")),
         "verify": (0, ("sheaf", "verify", where / "m.plan")),
         "no-such-option": (2, ("sheaf", "verify", where / "m.plan", "--no" + EVIL)),
         "no-such-file": (1, ("sheaf", "inspect", where / EVIL)),
         "no-data": (1, (*run[:2], "--steps", 1)),
         "run": (0, (*run, "--save", where / "w.safetensors")),
+        "run-verbose": (0, (*run, "--log", where / "run.jsonl", "--trace", where / "trace.json", "--dump-gradients", where / "g.safetensors")),
+        "measured": (0, ("sheaf", "report", where / "m.plan", "-o", where / "r.html", "--measured", where / "trace.json")),
+        "no-rows": (1, (*run[:2], "--data", f"{x}={where / 'labels.npy'}", *data[2:])),
         "other-weights": (1, (*run, "--weights", where / "other.safetensors")),
         "no-such-plan": (1, ("sheaf-run", where / EVIL, *data)),
         "export": (0, ("sheaf", "export", where / "m.plan", "--weights", where / "w.safetensors", "--model", where / "m.onnx", "-o", where / "t.onnx")),
         "export-other": (1, ("sheaf", "export", where / "m.plan", "--weights", where / "other.safetensors", "--model", where / "m.onnx", "-o", where / "t2.onnx")),
     }
-    named = set()
+    named, raw = set(), {}
     for name, (code, command) in commands.items():
         done = session.call(*command)
         expect(done.code == code, f"{name}: exit {done.code}\n{ascii(done.err)}")
         expect(not CONTROL.search(done.out + done.err), f"{name} prints {ascii(done.out + done.err)}")
+        if any(line.startswith(FORGED) for line in (done.out + done.err).splitlines()):
+            raw[name] = ascii(done.out + done.err)
         named |= {name} if SHOWN in done.out + done.err or ESCAPED in done.out else set()
+    expect(not raw, f"{', '.join(raw)} print a line of a name's: {raw}")
     # The others name no name of the model, or, as text, in MLIR's way.
     expect(named >= {"compile-bad", "check-bad", "no-such-option", "no-such-file", "no-data", "other-weights", "no-such-plan"}, f"only {named} name it")
 
