@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kRound = 1000;
 
-// What the compiler compares in full: buffers of two streams conflict if their accesses are not far enough apart.
+// Stands for the comparison of accesses: buffers of two streams that overlap conflict now and then.
 bool conflict(const Alive& a, const Alive& b) {
   return a.overlaps(b) && (a.ofOneStream(b) || (a.begin + b.begin) % 3 != 0);
 }
