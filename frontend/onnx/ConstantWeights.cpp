@@ -1,13 +1,12 @@
 // Weights in Constant nodes, as Paddle2ONNX writes them, become initializers: then they have names and places in files
 // like those of other exporters. Back to nodes for `sheaf export`.
 #include "frontend/onnx/OperandRoles.h"
+#include "frontend/onnx/TorchExport.h"
 
 using namespace mlir;
 
 namespace sheaf::frontend {
 namespace {
-
-constexpr StringRef kSignatureKind = "pkg.torch.export.graph_signature.InputSpec.kind";
 
 // The first attribute `value`, or null.
 template <typename Node>

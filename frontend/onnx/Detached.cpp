@@ -1,7 +1,6 @@
 #include "frontend/onnx/Detached.h"
 
-#include <cctype>
-
+#include "frontend/onnx/TorchExport.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSet.h"
@@ -11,58 +10,9 @@ using namespace mlir;
 namespace sheaf::frontend {
 namespace {
 
-// The exporter writes the name that an input or initializer has in expressions under this key.
-constexpr StringRef kPlaceholder = "pkg.torch.onnx.original_node_name";
-
-// The function that a value is called after: "linear" of "linear_1".
-StringRef functionOf(StringRef value) {
-  return value.rtrim("0123456789").rtrim('_');
-}
-
 // "detach", "detach_1": what torch.export calls a result of Tensor.detach.
 bool isDetachName(StringRef name) {
   return functionOf(name) == "detach";
-}
-
-// "p_w", "b_m_grid", "c_lifted_tensor_0": what torch.export calls parameters, buffers and constants.
-bool isParameterName(StringRef name) {
-  return name.size() > 2 && name[1] == '_' && StringRef("pbc").contains(name[0]);
-}
-
-// Functions whose results the optimizer removes, since they have the elements of another value. None is merged with a
-// value of other elements.
-bool isMove(StringRef function) {
-  return llvm::is_contained(
-      {"view",    "reshape", "_unsafe_view", "expand",  "clone", "contiguous", "alias",    "unsqueeze",
-       "squeeze", "permute", "transpose",    "t",       "slice", "select",     "_to_copy", "to",
-       "dropout", "detach",  "detach_copy",  "getitem", "split", "chunk",      "unbind"},
-      function);
-}
-
-// The function that an expression calls: "aten.add.Tensor".
-StringRef targetOf(StringRef expression) {
-  return expression.split("[target=torch.ops.").second.split(']').first;
-}
-
-// The values that an expression takes, in their order: "%a" of "%r : ... = call_function[...](args = (%a, 1), ...)".
-SmallVector<StringRef> argumentsOf(StringRef expression) {
-  SmallVector<StringRef> names;
-  for (StringRef rest = expression.split("](args = ").second; rest.contains('%');) {
-    rest = rest.split('%').second;
-    const StringRef name =
-        rest.take_while([](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; });
-    if (!name.starts_with("sym_")) names.push_back(name);  // a size is not a tensor
-    rest = rest.drop_front(name.size());
-  }
-  return names;
-}
-
-// Functions whose operands are those of the one node that reads them, in their order.
-bool hasOperandsInOrder(StringRef target) {
-  target.consume_front("aten.");
-  return llvm::is_contained({"add", "sub", "mul", "div", "pow", "max", "min", "maximum", "minimum", "matmul", "mm",
-                             "bmm", "mv", "dot", "cat", "where", "mse_loss"},
-                            target.split('.').first);
 }
 
 // One expression, of which the exporter has made some nodes.
@@ -78,8 +28,7 @@ struct Group {
 }  // namespace
 
 bool Detached::isDetach(const onnx::NodeProto& node) {
-  return node.op_type() == "Identity" &&
-         targetOf(Model::metadata(node.metadata_props(), kFxNode)).starts_with("aten.detach");
+  return node.op_type() == "Identity" && targetOf(expressionOf(node)).starts_with("aten.detach");
 }
 
 Detached::Detached(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
@@ -87,7 +36,7 @@ Detached::Detached(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
   llvm::StringMap<const onnx::NodeProto*> producers;
   for (const onnx::NodeProto* node : nodes) {
     for (const std::string& output : node->output()) producers[output] = node;
-    const StringRef expression = Model::metadata(node->metadata_props(), kFxNode);
+    const StringRef expression = expressionOf(*node);
     if (!isDetach(*node) && expression.contains("%detach")) groups[expression].nodes.push_back(node);
   }
   if (groups.empty()) return;
@@ -106,20 +55,11 @@ Detached::Detached(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
     return node ? isDetach(*node) : model.valueType(name) && !initializers.contains(name);
   };
 
-  llvm::StringSet<> placeholders;
-  for (const auto* list : {&model.graph().input(), &model.graph().value_info()})
-    for (const onnx::ValueInfoProto& value : *list)
-      if (StringRef name = Model::metadata(value.metadata_props(), kPlaceholder); !name.empty())
-        placeholders.insert(name);
   // Computations are merged with one of the same function: "linear_1" with "linear".
-  llvm::StringSet<> functions, seen;
+  llvm::StringSet<> functions;
   for (const auto& producer : producers) functions.insert(functionOf(producer.first()));
-  for (const onnx::NodeProto* node : nodes)
-    for (StringRef name : argumentsOf(Model::metadata(node->metadata_props(), kFxNode)))
-      if (seen.insert(name).second && functions.contains(functionOf(name)) && !isParameterName(name) &&
-          !isMove(functionOf(name)) && !producers.contains(name) && !initializers.contains(name) &&
-          !placeholders.contains(name) && !model.valueType(name))
-        lacking.push_back(name.str());
+  for (std::string& name : missingValues(model, nodes))
+    if (functions.contains(functionOf(name))) lacking.push_back(std::move(name));
 
   for (auto& [expression, group] : groups) {
     const SmallVector<StringRef> arguments = argumentsOf(expression);

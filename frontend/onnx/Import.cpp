@@ -10,6 +10,7 @@
 #include "ir/Train/BatchNorm.h"
 #include "ir/Train/Outputs.h"
 #include "ir/Train/ParameterNames.h"
+#include "ir/Train/StopGradient.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "runtime/base/Decisions.h"
 
@@ -299,24 +300,25 @@ LogicalResult Importer::applyGradients() {
   return success();
 }
 
-// Decides on one line with all that is trained and may be a buffer, and with what freezes it. The tools print it.
-void Importer::nameDoubts() {
+// Adds one line of decisions with all that is trained and may be a buffer, and with what freezes it. The tools print
+// it.
+void Importer::listPossibleBuffers() {
   constexpr size_t kNamed = 12;
-  std::vector<std::string> doubtful, others;
+  std::vector<std::string> buffers, others;
   for (auto parameter : module->getOps<train::ParameterOp>())
     if (parameter.getTrainable()) {
       std::string name = train::nameOf(parameter.getSymName()).str();
-      (parameters.isDoubtful(name) ? doubtful : others).push_back(std::move(name));
+      (parameters.maybeBuffer(name) ? buffers : others).push_back(std::move(name));
     }
-  if (doubtful.empty()) return;
-  const bool one = doubtful.size() == 1;
-  const std::string text = listNames(doubtful, kNamed) + (one ? " is" : " are") + " trained, but may be " +
+  if (buffers.empty()) return;
+  const bool one = buffers.size() == 1;
+  const std::string text = listNames(buffers, kNamed) + (one ? " is" : " are") + " trained, but may be " +
                            (one ? "a buffer" : "buffers") +
                            ": the file does not say which tensors are parameters, and " +
                            (one ? "this one is not used as weights usually are. To keep it"
                                 : "these are not used as weights usually are. To keep them") +
-                           ", compile with --freeze '" + freezePattern(doubtful, others) + "'";
-  decide(llvm::Twine(kDoubtDecision) + text);
+                           ", compile with --freeze '" + freezePattern(buffers, others) + "'";
+  decide(llvm::Twine(kPossibleBuffers) + text);
 }
 
 LogicalResult Importer::finish(const Tensor& loss) {
@@ -374,12 +376,18 @@ LogicalResult Importer::finish(const Tensor& loss) {
     trainable += parameter.getTrainable();
     decide(parameter.getSymName() + (parameter.getTrainable() ? ": trainable" : ": frozen") + because);
   }
-  nameDoubts();
+  listPossibleBuffers();
   warnOfIdleDropouts(*this);
-  if (trainable == 0)
-    return emit.error()
-           << "nothing is trainable: the loss depends on no parameter that may change. The model's weights "
-              "must be initializers of floating-point type, not inputs or constants; see --train";
+  if (trainable == 0) {
+    auto error = emit.error() << "nothing is trainable: the loss depends on no parameter that may change. ";
+    for (auto stop : body.getOps<train::StopGradientOp>())
+      if (reached.contains(stop.getResult()))
+        if (auto name = dyn_cast<NameLoc>(stop.getLoc()))
+          return error << "The gradient stops at node '" << name.getName().getValue()
+                       << "' (Tensor.detach): no parameter is used after it";
+    return error << "The model's weights must be initializers of floating-point type, not inputs or constants; see "
+                    "--train";
+  }
   for (int64_t i = int64_t(step.getNumArguments()) - 1; i >= 0; --i)
     if (step.getArgument(i).use_empty()) {
       decide("input " + step.getArgAttrOfType<StringAttr>(i, "train.name").getValue() + ": not needed by the loss");

@@ -278,8 +278,10 @@ Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::
     auto type = elementType(builder.getContext(), tensor.data_type());
     if (!large || !isa_and_nonnull<FloatType>(type)) {
       Tensor constant = initialValue(tensor);
-      if (constant) root.values[tensor.name()] = GraphValue{constant, std::nullopt};
-      if (constant && constant.isFloat() && constant.rank()) decide(tensor.name() + ": constant, " + role.reason);
+      // Merged initializers mean another tensor to another user.
+      if (constant && !parameters.isMerged(tensor)) root.values[tensor.name()] = GraphValue{constant, std::nullopt};
+      if (constant && constant.isFloat() && constant.rank())
+        decide((role.name.empty() ? tensor.name() : role.name) + ": constant, " + role.reason);
       return constant;
     }
     role.reason += "; large";

@@ -246,7 +246,7 @@ class Importer {
   Tensor importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand);
   Tensor parameter(ParameterRole role, const onnx::TensorProto& tensor);
   void stopGradients(Node& node);
-  void nameDoubts();
+  void listPossibleBuffers();
   mlir::ElementsAttr firstRows(const onnx::TensorProto& tensor, const ParameterRole& role);
   mlir::Location locationOf(const onnx::NodeProto& node, int64_t ordinal) const;
 

@@ -111,6 +111,7 @@ std::unique_ptr<Model> Model::load(MLIRContext& context, StringRef path) {
   auto artifacts = TrainingArtifacts::adopt(model->location(), path, model->model);
   if (failed(artifacts)) return nullptr;
   model->trainingArtifacts = std::move(*artifacts);
+  model->separateMerged();
   if (failed(model->hoistWeights())) return nullptr;
   model->indexValues();
   model->noteLinks();

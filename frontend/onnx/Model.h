@@ -96,6 +96,7 @@ class Model {
   llvm::StringRef contents() const;
   void noteLinks() const;
   void indexValues();
+  void separateMerged();
   mlir::LogicalResult hoistWeights();
   mlir::LogicalResult checkTensor(const onnx::TensorProto& tensor) const;
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "frontend/onnx/Model.h"
+#include "frontend/onnx/TorchExport.h"
 #include "llvm/ADT/SmallVector.h"
 #include "mlir/IR/MLIRContext.h"
 
@@ -12,23 +12,9 @@ using namespace llvm;
 namespace sheaf::frontend {
 namespace {
 
-// The names in "['', 'm', 'm.transformer', 'view']": modules from the outermost on, and the op.
-std::vector<std::string> quotedNames(StringRef list) {
-  std::vector<std::string> names;
-  while (true) {
-    const size_t begin = list.find_first_of("'\"");
-    if (begin == StringRef::npos) return names;
-    const size_t end = list.find(list[begin], begin + 1);
-    if (end == StringRef::npos) return names;
-    names.push_back(list.slice(begin + 1, end).str());
-    list = list.drop_front(end + 1);
-  }
-}
-
 // The last module of the metadata, which names the op itself last.
 std::string scopeOfMetadata(const onnx::NodeProto& node) {
-  const StringRef scopes = Model::metadata(node.metadata_props(), "pkg.torch.onnx.name_scopes");
-  if (std::vector<std::string> names = quotedNames(scopes); names.size() >= 2) return names[names.size() - 2];
+  if (StringRef module = moduleOf(node); !module.empty()) return module.str();
   // ": Model/m.transformer: GPT2Model/view: aten.view.default"
   SmallVector<StringRef> parts;
   Model::metadata(node.metadata_props(), "namespace").split(parts, '/');

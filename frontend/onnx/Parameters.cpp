@@ -9,43 +9,6 @@ using namespace mlir;
 namespace sheaf::frontend {
 namespace {
 
-constexpr StringRef kSignatureKind = "pkg.torch.export.graph_signature.InputSpec.kind";
-constexpr StringRef kPersistent = "pkg.torch.export.graph_signature.InputSpec.persistent";
-constexpr StringRef kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
-constexpr StringRef kNameScopes = "pkg.torch.onnx.name_scopes";
-constexpr StringRef kStatistics = "running statistics";
-
-bool isFloat(const onnx::TensorProto& tensor) {
-  switch (tensor.data_type()) {
-    case onnx::TensorProto::FLOAT:
-    case onnx::TensorProto::DOUBLE:
-    case onnx::TensorProto::FLOAT16:
-    case onnx::TensorProto::BFLOAT16:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// The items of a list that Python printed: ['a', 'b'].
-SmallVector<StringRef> pythonList(StringRef text) {
-  SmallVector<StringRef> items;
-  while (true) {
-    size_t begin = text.find_first_of("'\"");
-    if (begin == StringRef::npos) return items;
-    size_t end = text.find(text[begin], begin + 1);
-    if (end == StringRef::npos) return items;
-    items.push_back(text.slice(begin + 1, end));
-    text = text.drop_front(end + 1);
-  }
-}
-
-// The module whose forward a node belongs to, as torch names it ("m.h.0.ln_1"); empty if unknown.
-StringRef moduleOf(const onnx::NodeProto& node) {
-  SmallVector<StringRef> scopes = pythonList(Model::metadata(node.metadata_props(), kNameScopes));
-  return scopes.size() < 2 ? StringRef() : scopes[scopes.size() - 2];  // the last one is the node itself
-}
-
 // The module of a node by its name where the exporter says nothing else: "/transformer/wte/Gather" of TorchScript's.
 std::string moduleByName(const onnx::NodeProto& node) {
   const StringRef name = node.name();
@@ -66,7 +29,7 @@ std::string mangled(StringRef name) {
 
 // Whether the node's expression names the placeholder of this parameter (kind 'p') or buffer (kind 'b').
 bool mentions(const onnx::NodeProto& node, char kind, StringRef name) {
-  StringRef expression = Model::metadata(node.metadata_props(), kFxNode);
+  StringRef expression = expressionOf(node);
   std::string placeholder = std::string("%") + kind + "_" + mangled(name);
   size_t at = expression.find(placeholder);
   if (at == StringRef::npos) return false;
@@ -76,29 +39,6 @@ bool mentions(const onnx::NodeProto& node, char kind, StringRef name) {
 
 bool endsLikeParameter(StringRef name) {
   return name.contains('.') && (name.ends_with("weight") || name.ends_with("bias"));
-}
-
-bool isBatchNorm(const onnx::NodeProto* node) {
-  return node->op_type() == "BatchNormalization";
-}
-
-void makeStatistics(ParameterRole& role) {
-  role.parameter = true;
-  role.trainable = false;
-  role.reason = kStatistics;
-}
-
-// Whether a name is that of a module's member, "m.logit_scale", and not an exporter's, "onnx::Mul_7" or "/m/Constant".
-// A member of the outermost module has no dot: "logit_scale". Only of PyTorch's exporters is it known that they call
-// nothing else by a plain name; their constants are "12", "onnx::Mul_12", or begin as below.
-bool namesMember(StringRef name, bool byPyTorch) {
-  if (name.find_first_of(":/") != StringRef::npos) return false;
-  if (name.contains('.')) return true;
-  constexpr StringRef kConstants[] = {
-      "val_",   "_val_",  "const",     "_const",   "_tensor_constant", "_param_constant",
-      "lifted", "scalar", "_inlined_", "ortshared"};
-  return byPyTorch && !name.empty() && !llvm::isDigit(name[0]) &&
-         llvm::none_of(kConstants, [&](StringRef prefix) { return name.starts_with_insensitive(prefix); });
 }
 
 // True for the names that modules of torch.nn give trained tensors: "weight", "in_proj_bias", "weight_ih_l0_reverse".
@@ -125,28 +65,12 @@ bool isExportersConstant(StringRef value) {
   return value.consume_front("val_") && !value.empty() && value.find_first_not_of("0123456789") == StringRef::npos;
 }
 
-// The function that torch.export calls a value after: "unsqueeze" of "unsqueeze_3".
-StringRef functionOf(StringRef value) {
-  return value.rtrim("0123456789").rtrim('_');
-}
-
 // Whether a folded value, by its name, has its source's elements in their order: "unsqueeze_3". "val_7" says nothing.
 bool namesView(StringRef value, bool unknown) {
   StringRef op = functionOf(value);
   if (op == "val") return unknown;
   return llvm::is_contained(
       {"unsqueeze", "squeeze", "view", "_unsafe_view", "reshape", "clone", "contiguous", "alias", "detach"}, op);
-}
-
-// True for values that torch.export names after the operator that made them of numbers alone: "arange_1", "threshold".
-bool namesMadeConstant(StringRef value) {
-  StringRef op = functionOf(value);
-  return op.ends_with("_window") ||
-         llvm::is_contained({"arange",     "linspace",  "logspace", "full",          "zeros",           "ones",
-                             "empty",      "eye",       "tensor",   "scalar_tensor", "lift_fresh_copy", "full_like",
-                             "zeros_like", "ones_like", "tril",     "triu",          "tril_indices",    "triu_indices",
-                             "threshold",  "const"},
-                            op);
 }
 
 // True for a folded value that, by its name, has other elements than its source: "sub", "add_3".
@@ -157,12 +81,6 @@ bool namesArithmetic(StringRef value) {
        "sqrt", "rsqrt", "pow",    "abs",   "sign",    "sum",     "mean",       "sigmoid", "softplus",
        "tanh", "relu",  "square", "clamp", "maximum", "minimum", "max",        "min"},
       op);
-}
-
-std::string listed(ArrayRef<std::string> names) {
-  std::string text = "'" + names[0] + "'";
-  if (names.size() > 1) text += " and " + std::to_string(names.size() - 1) + " more";
-  return text;
 }
 
 }  // namespace
@@ -194,7 +112,7 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
     role.name = tensor.name();
     role.shape.assign(tensor.dims().begin(), tensor.dims().end());
     StringRef kind = model.valueMetadata(tensor.name(), kSignatureKind);
-    if (!isFloat(tensor))
+    if (!isFloatType(tensor.data_type()))
       role.reason = "integers";
     else if (tensor.dims_size() == 0 && kind != "PARAMETER" && !isFolded(tensor) &&
              (signature || !namesMember(tensor.name(), byPyTorch)))
@@ -217,25 +135,43 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
   findStatistics();
   findSettings(model, nodes, signature);
   for (const onnx::TensorProto* tensor : anonymous) isFoldedParameter(model, *tensor, roles[tensor->name()]);
+  if (byPyTorch && !signature) restoreTies(model, nodes);
   nameTied();
-  if (optimizedExport)
-    for (const onnx::TensorProto& tensor : model.graph().initializer()) unmerge(model, tensor);
+  const Signature torchSignature(model);
+  if (!torchSignature.all().empty())
+    unmergeByExpressions(model, nodes, torchSignature);
+  else if (optimizedExport)
+    for (const onnx::TensorProto& tensor : model.graph().initializer()) unmergeByModules(tensor);
 
   if (!folded.empty())
     emitWarning(model.location()) << "the exporter's optimizer folded " << folded.size()
                                   << (folded.size() == 1 ? " parameter" : " parameters") << " into constants ("
-                                  << listed(folded) << "); they are trained as folded. Export with optimize=False to "
+                                  << listNames(folded)
+                                  << "); they are trained as folded. Export with optimize=False to "
                                   << "keep every parameter";
   if (!lost.empty())
     emitWarning(model.location())
         << "the exporter's optimizer folded what is computed from parameters or buffers into constants, which are "
-        << "not trained: " << listed(lost) << ". Export with optimize=False to train them";
+        << "not trained: " << listNames(lost) << ". Export with optimize=False to train them";
   if (!split.empty())
-    emitWarning(model.location()) << "the exporter's optimizer merged parameters of equal value; " << listed(split)
-                                  << " recovered. Biases of zero it dropped cannot be: export with optimize=False";
+    emitWarning(model.location()) << "the exporter's optimizer merged parameters of equal value; " << listNames(split)
+                                  << " recovered. Export with optimize=False to keep all";
+  if (!removed.empty())
+    emitWarning(model.location()) << "the exporter's optimizer removed " << removed.size()
+                                  << (removed.size() == 1 ? " parameter" : " parameters") << " from the graph ("
+                                  << listNames(removed) << "), which are not trained as in PyTorch. Export with "
+                                  << "optimize=False to train them";
+  if (!absent.empty())
+    emitWarning(model.location()) << "the module has " << absent.size()
+                                  << (absent.size() == 1 ? " parameter" : " parameters") << " that the graph lacks ("
+                                  << listNames(absent) << "), and the exporter's optimizer removed or merged "
+                                  << "computations (" << listNames(missingValues(model, nodes))
+                                  << "): what the forward "
+                                  << "pass uses of them is not trained. Export with optimize=False to be sure";
   if (!norms.empty())
     emitWarning(model.location()) << "the exporter folded BatchNormalization into the weights before it ("
-                                  << listed(norms) << "): its scale, bias and statistics are gone, and what was folded "
+                                  << listNames(norms)
+                                  << "): its scale, bias and statistics are gone, and what was folded "
                                   << "is trained instead. Export with optimize=False, or, with dynamo=False, with "
                                   << "training=torch.onnx.TrainingMode.TRAINING and do_constant_folding=False";
   return applyPatterns(model, options);
@@ -247,27 +183,31 @@ bool Parameters::isFoldedNorm(const onnx::TensorProto& tensor) const {
   return it != uses.end() && llvm::any_of(it->second, [](const Use& use) {
            StringRef op = use.node->op_type();
            return use.operand > 0 && (op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul") &&
-                  Model::metadata(use.node->metadata_props(), kFxNode).contains("batch_norm");
+                  expressionOf(*use.node).contains("batch_norm");
          });
 }
 
 // Running statistics are state whatever their metadata say.
 void Parameters::findStatistics() {
   for (auto& entry : uses)
-    if (llvm::all_of(entry.second, [](const Use& use) { return isBatchNorm(use.node) && use.operand >= 3; }))
+    if (llvm::all_of(entry.second,
+                     [](const Use& use) { return use.node->op_type() == "BatchNormalization" && use.operand >= 3; }))
       makeStatistics(roles[entry.first()]);
 }
 
 // Makes constants of what operators take as settings, also if the metadata call it a parameter. Then finds parameters
 // that are used in the place of no weight and are not named like one, where the file does not say what they are.
 void Parameters::findSettings(const Model& model, ArrayRef<const onnx::NodeProto*> nodes, bool signature) {
+  const bool byPyTorch = model.proto().producer_name() == "pytorch";
   const ValueUses valueUses(model, nodes);
   for (const onnx::TensorProto& tensor : model.graph().initializer()) {
     ParameterRole& role = roles[tensor.name()];
     if (!role.parameter || role.reason == kStatistics) continue;
     const int64_t dimensions = llvm::count_if(tensor.dims(), [](int64_t size) { return size != 1; });
     const ValueUses::Summary used = valueUses.summary(tensor.name(), dimensions);
-    const onnx::NodeProto* taker = used.setting ? used.setting : signature ? nullptr : used.bound;
+    // PyTorch's exports have numbers in Constant nodes: a limit that has a member's name is one of the module.
+    const bool learnsBound = signature || (byPyTorch && namesMember(tensor.name(), byPyTorch));
+    const onnx::NodeProto* taker = used.setting ? used.setting : learnsBound ? nullptr : used.bound;
     if (taker && !used.weight && !used.value) {
       owner.erase(role.name);
       role.parameter = role.trainable = false;
@@ -275,7 +215,7 @@ void Parameters::findSettings(const Model& model, ArrayRef<const onnx::NodeProto
       continue;
     }
     if (!signature && !model.artifacts() && role.trainable && !used.weight && !namesWeight(role.name))
-      role.doubtful = true;
+      role.maybeBuffer = true;
   }
 }
 
@@ -333,7 +273,7 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
   // The only unary fold that can be recognised at a matrix product's right side is a transposed Linear weight.
   bool product =
       alone && role.shape.size() == 2 && !users.empty() && llvm::all_of(users, [&](const Use& use) {
-        StringRef op = use.node->op_type(), expression = Model::metadata(use.node->metadata_props(), kFxNode);
+        StringRef op = use.node->op_type(), expression = expressionOf(*use.node);
         bool plain = llvm::all_of(use.node->attribute(), [](auto& a) { return a.name() != "transB" || a.i() == 0; });
         // aten.mm and aten.matmul take their operand as it is: what was folded was not a transposition.
         bool asIs =
@@ -423,29 +363,6 @@ void Parameters::nameTied() {
   }
 }
 
-// Parameters that merely start equal (norm scales of one, biases of zero) were merged into one initializer, whose users
-// then belong to different modules, or are different operands of a batch norm. Matrices are left alone: random ones are
-// equal only where the model ties them.
-void Parameters::unmerge(const Model& model, const onnx::TensorProto& tensor) {
-  const ParameterRole& role = roles[tensor.name()];
-  ArrayRef<Use> users = uses[tensor.name()];
-  if (!role.parameter || role.shape.size() != 1 || users.size() < 2) return;
-  auto [own, leaf] = StringRef(role.name).rsplit('.');
-  for (const Use& use : users) {
-    const bool norm = isBatchNorm(use.node) && use.operand > 0;
-    constexpr StringRef kLeaves[] = {"", "weight", "bias", "running_mean", "running_var"};
-    StringRef module = moduleOf(*use.node), part = norm ? kLeaves[std::min(use.operand, 4)] : leaf;
-    if (module.empty() || leaf.empty() || (module == own && part == leaf)) continue;
-    ParameterRole other = role;
-    other.name = (module + "." + part).str();
-    other.reason = "un-merged from '" + tensor.name() + "'";
-    if (norm && use.operand >= 3) makeStatistics(other);
-    if (norm && use.operand < 3) other.trainable = true;
-    if (owner.try_emplace(other.name, tensor.name()).second) split.push_back(other.name);
-    unmerged[{use.node, use.operand}] = other;
-  }
-}
-
 LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions& options) {
   auto compile = [&](const std::vector<std::string>& patterns, std::vector<llvm::Regex>& out) {
     for (const std::string& pattern : patterns) {
@@ -473,7 +390,7 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
     }
     if (!train.empty()) {
       bool chosen = matches(train, role.name, 0);
-      role.doubtful &= !chosen;
+      role.maybeBuffer &= !chosen;
       if (!chosen && role.trainable) role.reason = "not named by --train";
       role.trainable = chosen;
       role.parameter |= chosen;
@@ -485,7 +402,7 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
   };
   for (auto& entry : roles) {
     apply(entry.second);
-    if (entry.second.doubtful) doubts.insert(entry.second.name);
+    if (entry.second.maybeBuffer) maybeBuffers.insert(entry.second.name);
   }
   for (auto& entry : unmerged) apply(entry.second);
   for (auto [i, hit] : llvm::enumerate(used))
@@ -514,7 +431,7 @@ bool Parameters::isOfModule(const Model& model, const onnx::TensorProto& tensor,
 }
 
 void Parameters::trainOnly(ArrayRef<std::string> names) {
-  doubts.clear();
+  maybeBuffers.clear();
   for (auto& entry : roles) {
     bool chosen = llvm::is_contained(names, entry.first());
     if (!chosen && entry.second.trainable) entry.second.reason = "not among the Gradient operator's xs";

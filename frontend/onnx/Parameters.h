@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "frontend/onnx/Import.h"
-#include "frontend/onnx/Model.h"
+#include "frontend/onnx/TorchExport.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
@@ -15,11 +15,11 @@ namespace sheaf::frontend {
 
 // What becomes of one initializer.
 struct ParameterRole {
-  bool parameter = false;  // else a constant
-  bool trainable = false;  // if a gradient reaches it
-  std::string name;        // the parameter's
-  std::string reason;      // for the list of decisions
-  bool doubtful = false;   // trained, but the file does not say that it is a parameter: see `isDoubtful`
+  bool parameter = false;    // else a constant
+  bool trainable = false;    // if a gradient reaches it
+  std::string name;          // the parameter's
+  std::string reason;        // for the list of decisions
+  bool maybeBuffer = false;  // trained, but the file does not say that it is a parameter: see `maybeBuffer`
   // The parameter's own shape; the graph reads it reshaped to the initializer's.
   llvm::SmallVector<int64_t> shape;
   // Set where the exporter folded a transposition: dimension i is the named tensor's permutation[i].
@@ -33,6 +33,9 @@ struct ParameterRole {
   // The initializer that holds the parameter, where that is another one.
   const onnx::TensorProto* holder = nullptr;
 };
+
+inline constexpr llvm::StringRef kStatistics = "running statistics";
+void makeStatistics(ParameterRole& role);
 
 // Decides from the exporter's metadata (see docs/onnx.md), or, where there is none, from types and ranks alone.
 class Parameters {
@@ -49,12 +52,15 @@ class Parameters {
   // or no node uses it, so that the exporter did not make it for the graph.
   bool isOfModule(const Model& model, const onnx::TensorProto& tensor, bool used) const;
 
+  // True if uses of the initializer differ in their roles.
+  bool isMerged(const onnx::TensorProto& tensor) const { return mergedTensors.contains(tensor.name()); }
+
   bool isUsed(const onnx::TensorProto& tensor) const { return uses.contains(tensor.name()); }
 
-  // True for a parameter that may be a buffer.
-  bool isDoubtful(llvm::StringRef parameter) const { return doubts.contains(parameter); }
+  // True for a parameter that is not used or named as parameters are.
+  bool maybeBuffer(llvm::StringRef parameter) const { return maybeBuffers.contains(parameter); }
   // One warning about it is enough.
-  void clearDoubt(llvm::StringRef parameter) { doubts.erase(parameter); }
+  void omitFromBuffers(llvm::StringRef parameter) { maybeBuffers.erase(parameter); }
 
   // Restricts training to these names, as a Gradient operator's `xs` do.
   void trainOnly(llvm::ArrayRef<std::string> names);
@@ -64,13 +70,18 @@ class Parameters {
     const onnx::NodeProto* node;
     int operand;
   };
+  // Gives a use of a merged initializer a role of its own.
+  void separate(const Use& use, const std::string& name, bool trainable, bool parameter);
+  void unmergeByModules(const onnx::TensorProto& tensor);
+  void unmergeByExpressions(const Model& model, llvm::ArrayRef<const onnx::NodeProto*> nodes,
+                            const Signature& signature);
   bool isFoldedNorm(const onnx::TensorProto& tensor) const;
   void findStatistics();
   void findSettings(const Model& model, llvm::ArrayRef<const onnx::NodeProto*> nodes, bool signature);
   bool isFoldedParameter(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role);
   bool findRows(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role) const;
+  void restoreTies(const Model& model, llvm::ArrayRef<const onnx::NodeProto*> nodes);
   void nameTied();
-  void unmerge(const Model& model, const onnx::TensorProto& tensor);
   mlir::LogicalResult applyPatterns(const Model& model, const ImportOptions& options);
 
   llvm::StringMap<llvm::SmallVector<Use, 2>> uses;
@@ -78,8 +89,9 @@ class Parameters {
   llvm::DenseMap<std::pair<const onnx::NodeProto*, int>, ParameterRole> unmerged;  // by use
   llvm::StringMap<std::string> owner;  // parameter's name to its initializer
   llvm::StringMap<const onnx::TensorProto*> tensors;
-  std::vector<std::string> folded, lost, split, norms;  // for the warnings
-  llvm::StringSet<> doubts;                             // names of parameters
+  std::vector<std::string> folded, lost, split, removed, absent, norms;  // for the warnings
+  llvm::StringSet<> maybeBuffers;                                        // names of parameters
+  llvm::StringSet<> mergedTensors;                                       // names of initializers
   bool optimizedExport = false;
 };
 

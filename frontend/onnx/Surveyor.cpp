@@ -178,7 +178,7 @@ void Surveyor::finish(const Importer& importer, ModuleOp module) {
   std::vector<Model::Source> sources;
   survey.exact = bool(module);
   for (StringRef decision : importer.decisions)
-    if (decision.consume_front(kDoubtDecision)) survey.notes.push_back(decision.str());
+    if (decision.consume_front(kPossibleBuffers)) survey.notes.push_back(decision.str());
   if (module) {
     for (auto parameter : module.getOps<train::ParameterOp>()) {
       auto type = cast<RankedTensorType>(parameter.getType());

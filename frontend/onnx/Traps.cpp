@@ -73,7 +73,7 @@ bool isMask(const Model& model, const onnx::TensorProto& tensor) {
 // The label smoothing of the loss that PyTorch exported as this node: aten.cross_entropy_loss(scores, labels, weight,
 // reduction, ignore_index, label_smoothing). ONNX has none, so the exporter drops it.
 double droppedSmoothing(const onnx::NodeProto& node) {
-  StringRef call = Model::metadata(node.metadata_props(), "pkg.torch.onnx.fx_node");
+  StringRef call = expressionOf(node);
   size_t begin = call.find("cross_entropy_loss.default](args = (");
   if (begin == StringRef::npos || node.op_type() != "SoftmaxCrossEntropyLoss") return 0;
   call = call.drop_front(begin).split("args = (").second;
@@ -97,7 +97,7 @@ double attentionDropout(StringRef expression) {
 void warnOfLostDropout(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
   llvm::MapVector<StringRef, bool> drops;  // by expression: whether one of its nodes does
   for (const onnx::NodeProto* node : nodes) {
-    const StringRef expression = Model::metadata(node->metadata_props(), kFxNode);
+    const StringRef expression = expressionOf(*node);
     if (attentionDropout(expression) > 0) drops[expression] |= node->op_type() == "Dropout";
   }
   std::vector<std::string> lost;
@@ -128,9 +128,50 @@ void warnOfMutations(const Model& model, ArrayRef<const onnx::NodeProto*> nodes)
                                 << "stay as they are, and gradients pass through what would be assigned to them";
 }
 
+// Numbers that TorchScript's exporter names after their reader: it has computed them, perhaps from parameters.
+void warnOfFoldedNumbers(const Model& model, ArrayRef<const onnx::NodeProto*> nodes, const Parameters& parameters) {
+  if (model.proto().producer_name() != "pytorch" || model.artifacts()) return;
+  std::vector<std::string> numbers;
+  for (const onnx::TensorProto& tensor : model.graph().initializer())
+    if (tensor.dims_size() == 0 && isFloatType(tensor.data_type()) && StringRef(tensor.name()).starts_with("onnx::") &&
+        parameters.isUsed(tensor) && !parameters.role(tensor, nullptr, -1).trainable)
+      numbers.push_back(tensor.name());
+  if (numbers.empty()) return;
+  const bool one = numbers.size() == 1;
+  emitWarning(model.location()) << listNames(numbers) << (one ? " is a number" : " are numbers")
+                                << " that TorchScript's exporter has computed, perhaps from parameters (a learned "
+                                << "limit of clamp), and " << (one ? "is" : "are") << " not trained. Export with "
+                                << "do_constant_folding=False, or with dynamo=True, optimize=False";
+}
+
+// Look-ups of one table at the same indices, of which the exporter's optimizer has made one: each may have had a
+// padding_idx of its own.
+void warnOfMergedLookups(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
+  llvm::StringMap<const onnx::NodeProto*> lookups;  // by result
+  for (const onnx::NodeProto* node : nodes)
+    if (node->op_type() == "Gather" && expressionOf(*node).contains("aten.embedding.default]"))
+      lookups[node->output(0)] = node;
+  if (lookups.empty()) return;
+  llvm::StringSet<> missing;
+  for (const std::string& name : missingValues(model, nodes))
+    if (functionOf(name) == "embedding") missing.insert(name);
+  std::vector<std::string> merged;
+  for (const onnx::NodeProto* node : nodes) {
+    const SmallVector<StringRef> arguments = argumentsOf(expressionOf(*node));
+    for (const std::string& input : node->input())
+      if (lookups.contains(input) && !llvm::is_contained(arguments, input))
+        for (StringRef name : arguments)
+          if (missing.erase(name)) merged.push_back(name.str() + "' with '" + input);
+  }
+  if (!merged.empty())
+    emitWarning(model.location()) << "the exporter's optimizer merged look-ups of a table (" << listNames(merged)
+                                  << "): if they differ in padding_idx, one row gets a gradient that PyTorch does not "
+                                  << "give it, or none. Export with optimize=False";
+}
+
 // Names weights in Constant nodes, which are trained.
 void warnOfConstants(const Model& model, const Parameters& parameters) {
-  std::vector<std::string> names;
+  std::vector<std::string> names, others;
   int64_t elements = 0;
   for (const std::string& name : model.constantWeights())
     for (const onnx::TensorProto& tensor : model.graph().initializer())
@@ -139,10 +180,13 @@ void warnOfConstants(const Model& model, const Parameters& parameters) {
         elements += *elementCount(ArrayRef<int64_t>(tensor.dims().data(), size_t(tensor.dims_size())));
       }
   if (names.empty()) return;
-  emitWarning(model.location()) << names.size() << (names.size() == 1 ? " Constant node (" : " Constant nodes (")
-                                << listNames(names) << ") with " << elements
-                                << " elements in the place of weights: they are trained. Give --freeze with the names "
-                                << "of those that are constants";
+  for (const onnx::TensorProto& tensor : model.graph().initializer())
+    if (parameters.role(tensor, nullptr, -1).trainable && !llvm::is_contained(names, tensor.name()))
+      others.push_back(tensor.name());
+  emitWarning(model.location())
+      << names.size() << (names.size() == 1 ? " Constant node (" : " Constant nodes (") << listNames(names) << ") with "
+      << elements << " elements in the place of weights: they are trained. If they are constants, compile "
+      << "with --freeze '" << freezePattern(names, others) << "'";
 }
 
 }  // namespace
@@ -155,7 +199,7 @@ void warnOfTraps(const Model& model, ArrayRef<const onnx::NodeProto*> nodes, Par
                        : isMask(model, tensor)     ? "only zeros and ones, as a mask does,"
                                                    : nullptr;
     if (what) {
-      parameters.clearDoubt(role.name);
+      parameters.omitFromBuffers(role.name);
       emitWarning(model.location()) << "'" << role.name << "' holds " << what << " and would be "
                                     << "trained: exports do not say that it is a buffer, or that it has "
                                     << "requires_grad=False. Give --freeze '^" << llvm::Regex::escape(role.name)
@@ -163,6 +207,8 @@ void warnOfTraps(const Model& model, ArrayRef<const onnx::NodeProto*> nodes, Par
     }
   }
   warnOfConstants(model, parameters);
+  warnOfFoldedNumbers(model, nodes, parameters);
+  warnOfMergedLookups(model, nodes);
   warnOfLostDropout(model, nodes);
   warnOfMutations(model, nodes);
   for (const onnx::NodeProto* node : nodes)

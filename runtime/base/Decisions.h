@@ -8,6 +8,6 @@ namespace sheaf {
 // Says whether the plan's files can be resumed.
 inline constexpr std::string_view kFilesDecision = "files: ";
 // Names tensors that are trained and may be buffers.
-inline constexpr std::string_view kDoubtDecision = "perhaps buffers: ";
+inline constexpr std::string_view kPossibleBuffers = "perhaps buffers: ";
 
 }  // namespace sheaf

@@ -69,8 +69,8 @@ class Reader {
     if (Status complete = plan::requireDigests(*in_.plan); !complete.ok()) in_.warnings.push_back(complete.message());
     if (!options_.evaluate) SHEAF_RETURN_IF_ERROR(checkTrainable(*in_.plan));
     for (const std::string& decision : in_.plan->decisions())
-      if (!options_.evaluate && decision.starts_with(kDoubtDecision))
-        in_.warnings.push_back(decision.substr(kDoubtDecision.size()));
+      if (!options_.evaluate && decision.starts_with(kPossibleBuffers))
+        in_.warnings.push_back(decision.substr(kPossibleBuffers.size()));
     if (evaluates()) SHEAF_RETURN_IF_ERROR(checkEvaluable(*in_.plan));
     in_.target = options_.device;
     if (in_.target.empty()) in_.target = in_.plan->images_size() > 0 ? plan::deviceOf(in_.plan->images(0)) : "cpu";

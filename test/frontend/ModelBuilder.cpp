@@ -179,6 +179,15 @@ frontend::ImportOptions withBatch(int64_t batch, int64_t ranks) {
   return options;
 }
 
+std::string call(const std::string& name, const std::string& function, const std::string& arguments) {
+  return "%" + name + " : [num_users=1] = call_function[target=torch.ops.aten." + function + "](args = (" + arguments +
+         "), kwargs = {})";
+}
+
+void express(onnx::NodeProto& node, const std::string& expression) {
+  setMetadata(*node.mutable_metadata_props(), kExpression, expression);
+}
+
 void describe(ModelBuilder& model, const std::string& value, const std::string& key, const std::string& text) {
   onnx::ValueInfoProto& info = *model.graph().add_value_info();
   info.set_name(value);

@@ -47,6 +47,11 @@ void setMetadata(google::protobuf::RepeatedPtrField<onnx::StringStringEntryProto
 inline constexpr const char* kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
 inline constexpr const char* kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
 inline constexpr const char* kScopes = "pkg.torch.onnx.name_scopes";
+inline constexpr const char* kPlaceholder = "pkg.torch.onnx.original_node_name";
+inline constexpr const char* kExpression = "pkg.torch.onnx.fx_node";
+// The expression "%name : ... = call_function[target=torch.ops.aten.function](args = (arguments), kwargs = {})".
+std::string call(const std::string& name, const std::string& function, const std::string& arguments);
+void express(onnx::NodeProto& node, const std::string& expression);
 void describe(ModelBuilder& model, const std::string& value, const std::string& key, const std::string& text);
 
 // loss = mean(op(op(x, a), b)), x [N, 2].

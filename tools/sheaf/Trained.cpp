@@ -246,9 +246,9 @@ static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& con
 }
 
 // Warns of tensors that are trained and may be buffers.
-static void warnOfDoubts(mlir::ModuleOp module) {
+static void warnOfPossibleBuffers(mlir::ModuleOp module) {
   for (auto decision : module->getAttrOfType<mlir::ArrayAttr>("train.decisions").getAsRange<mlir::StringAttr>())
-    if (llvm::StringRef text = decision.getValue(); text.consume_front(kDoubtDecision))
+    if (llvm::StringRef text = decision.getValue(); text.consume_front(kPossibleBuffers))
       mlir::emitWarning(module.getLoc()) << text;
 }
 
@@ -257,7 +257,7 @@ mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const 
   if (options.evaluationOnly) return importEvaluation(context, options, importOnly, {});
   mlir::OwningOpRef<mlir::ModuleOp> module = importStep(context, options.model, options.import);
   if (!module) return {};
-  warnOfDoubts(*module);
+  warnOfPossibleBuffers(*module);
   if (!importOnly && mlir::failed(runImportPhase(module, options.model, options.import))) return {};
   mlir::PassManager passes(&context);
   importOnly ? addImportPasses(passes) : addTrainPasses(passes, options.pipeline);
