@@ -108,6 +108,10 @@ LogicalResult where(Node& n) {
   return n.set(0, n.emit.select(n.input(0), n.input(1), n.input(2)));
 }
 
+Tensor isInfinite(Emitter& e, const Tensor& x) {
+  return e.compare(Predicate::eq, e.unary<train::AbsOp>(x), e.splatLike(x, INFINITY));
+}
+
 LogicalResult clip(Node& n) {
   Tensor x = n.input(0), low, high;
   if (n.opset < 11) {
@@ -137,6 +141,15 @@ std::optional<double> splatOf(Value v) {
   return splat.getSplatValue<APFloat>().convertToDouble();
 }
 
+// log(exp(x) + exp(y)) = max(x, y) + log(1 + exp(-|x - y|)), which does not overflow.
+Tensor logAddExp(Emitter& e, const Tensor& x, const Tensor& y) {
+  Tensor distance = e.unary<train::AbsOp>(e.binary<train::SubOp>(x, y));
+  // Of equal infinities the distance is 0, not NaN.
+  Tensor equal = e.compare(Predicate::eq, x, y), infinite = isInfinite(e, x);
+  distance = e.select(e.binary<train::AndOp>(equal, infinite), e.splatLike(distance, 0), distance);
+  return e.binary<train::AddOp>(e.binary<train::MaxOp>(x, y), softplus(e, e.unary<train::NegOp>(distance)));
+}
+
 // Exporters write log_sigmoid, log1p and expm1 as compositions, which lose what is small or far from 0.
 LogicalResult logarithm(Node& n) {
   Emitter& e = n.emit;
@@ -156,6 +169,17 @@ LogicalResult logarithm(Node& n) {
   for (int side : {0, 1})
     if (sum && (call.empty() ? side == 0 : call.contains("aten.log1p")) && splatOf(sum->getOperand(side)) == 1.0)
       return n.set(0, e.unary<train::Log1pOp>(sum->getOperand(1 - side)));
+  if (sum && call.contains("aten.logaddexp.")) {
+    auto left = sum.getLhs().getDefiningOp<train::ExpOp>(), right = sum.getRhs().getDefiningOp<train::ExpOp>();
+    if (left && right) return n.set(0, logAddExp(e, left.getOperand(), right.getOperand()));
+  }
+  if (sum && call.contains("aten.logaddexp2.")) {
+    auto left = sum.getLhs().getDefiningOp<train::PowOp>(), right = sum.getRhs().getDefiningOp<train::PowOp>();
+    if (left && right && splatOf(left.getLhs()) == 2.0 && splatOf(right.getLhs()) == 2.0) {
+      auto scaled = [&](Value v) { return e.scalar<train::MulOp>(v, M_LN2); };
+      return n.set(0, logAddExp(e, scaled(left.getRhs()), scaled(right.getRhs())));
+    }
+  }
   return n.set(0, e.unary<train::LogOp>(x));
 }
 

@@ -67,12 +67,19 @@ LogicalResult reduce(Node& n, Kind kind, Around around) {
   if (around == Around::Square || around == Around::SquareRoot) x = e.binary<train::MulOp>(x, x);
   if (around == Around::LogSumExp) {
     largest = e.reduce(Kind::max, x, axes);
-    // An infinite maximum is not subtracted: the result is infinite, not NaN.
+    // An infinite maximum is not subtracted: the result is infinite, not NaN. Next to infinity, exp of any number
+    // counts as 0, and so does its gradient: exp of a large one is infinite, too.
     Tensor isFinite =
         e.compare(train::ComparePredicate::lt, e.unary<train::AbsOp>(largest), e.splatLike(largest, INFINITY));
+    Tensor bound = e.select(isFinite, e.splatLike(largest, -INFINITY), largest);
     largest = e.select(isFinite, largest, e.splatLike(largest, 0));
-    x = e.unary<train::ExpOp>(e.binary<train::SubOp>(x, largest));
+    Tensor vanishes = e.compare(train::ComparePredicate::lt, x, bound), shifted = e.binary<train::SubOp>(x, largest);
+    x = e.unary<train::ExpOp>(e.select(vanishes, e.splatLike(shifted, -INFINITY), shifted));
   }
+  // The maximum that logcumsumexp subtracts has no effect, and so no gradient; log(0) of a row that begins with
+  // -infinity would give it one.
+  const bool shift = kind == Kind::max && n.torchExpression().contains("aten.logcumsumexp");
+  if (shift && !n.importer.evaluates()) x = e.stopGradient(x);
   Tensor result = e.reduce(kind, x, axes, takesFirst(n, kind, axes, x.rank()));
   if (around == Around::Log || around == Around::LogSumExp) result = e.unary<train::LogOp>(result);
   if (around == Around::LogSumExp) result = e.binary<train::AddOp>(result, largest);

@@ -41,6 +41,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import onnx_in_torch
 from onnx_node_tests import rename
 import special_point_operators  # noqa: F401 (adds its cases)
+import special_point_infinities  # noqa: F401 (the same)
 from special_point_cases import CASES
 
 KEPT_METADATA = ("pkg.torch.onnx.fx_node",)

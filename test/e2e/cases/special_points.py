@@ -32,7 +32,6 @@ LEFT = {
     "prod": (16, PRODUCT), "ReduceProd": (16, PRODUCT), "ReduceProd opset 13": (16, PRODUCT), "softplus": (3, SUBNORMAL), "softplus-beta": (1, SUBNORMAL),
     "div": (2, DIVISOR), "Div": (2, DIVISOR), "ratio-of-sum": (4, DIVISOR), "x/sum": (2, DIVISOR), "x/norm": (4, DIVISOR), "x/(norm+eps)": (4, DIVISOR),
     "cosine-by-hand": (3, DIVISOR), "LpNormalization 1": (5, DIVISOR), "LpNormalization 2": (4, DIVISOR),
-    "smooth-maximum": (4, "the gradient of a logsumexp of infinity and of 1e10 is NaN"),
 }
 
 
