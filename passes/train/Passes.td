@@ -168,7 +168,7 @@ def SetPrecision : TrainPass<"set-precision"> {
     Kernels compute in f32 whatever the precision. With `bf16`, a kernel widens what it loads and rounds once, to nearest
     even, what it stores; matrix products and attention take and give bf16. With `f16` the same in f16. Statistics of rows, sums on their way, the
     loss, constants, data inputs and what is computed from these alone stay f32, and so does what a function takes in f32
-    only (convolution, pooling, dropout, running sums) and what reaches a sine, a cosine or a running sum through
+    only (convolution, pooling, dropout, running sums) and what reaches a sine, a cosine, a tangent or a running sum through
     elementwise ops and moves; products read rounded copies. Masks of few values that 16 bits hold exactly are narrowed.
     An evaluation narrows the parameters that the training step has narrowed (`train.held_type`). Parameters are narrowed, with the f32 of their files in `train.source_type`; f32 copies of
     those that are trained belong to the optimizer's state (`zero.bucket`). `reduce-precision` f32 widens gradients

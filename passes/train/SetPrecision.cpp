@@ -3,16 +3,16 @@
 //
 // The step stays in f32: a kernel widens what it loads and rounds what it stores, once. So the pass runs when kernels
 // are decided, and touches only the values that pass between them. Statistics of rows, sums on their way, the loss,
-// constants and values whose absolute precision matters (SingleValues.h) stay f32, and so does what a library function
+// constants and values whose absolute precision matters (F32Values.h) stay f32, and so does what a library function
 // takes in f32 only.
 #include "ir/Train/BatchNorm.h"
 #include "ir/Train/ParameterNames.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "passes/train/F32Values.h"
 #include "passes/train/FusionOps.h"
 #include "passes/train/Passes.h"
-#include "passes/train/SingleValues.h"
 
 namespace sheaf::train {
 #define GEN_PASS_DEF_SETPRECISION
@@ -39,7 +39,7 @@ bool staysSingle(Operation* op, Value operand) {
 class Narrowing {
  public:
   Narrowing(ModuleOp module, Block& block, FloatType half, Type gradient)
-      : module(module), block(block), half(half), gradient(gradient), singles(module, block, half) {
+      : module(module), block(block), half(half), gradient(gradient), f32Values(module, block, half) {
     for (Operation& op : block)
       if (auto group = op.getAttrOfType<IntegerAttr>(kGroupAttr)) groups = std::max(groups, group.getInt() + 1);
   }
@@ -81,13 +81,13 @@ class Narrowing {
   static void retype(Value v, Type element) { v.setType(TensorBuilder::typeOf(v).clone(element)); }
 
   // Has a library function for 16 bits, and is to use it.
-  bool takesHalf(Operation* op) { return isHalfProduct(op) && !singles.computes(op); }
+  bool takesHalf(Operation* op) { return isHalfProduct(op) && !f32Values.computes(op); }
   bool updatesSingle(UpdateOp update) { return singleParameters.contains(update.getParameter()); }
 
   // A constant that only products read has 16 bits.
   bool keepsSingle(ParameterOp parameter) {
     if (auto held = parameter->getAttrOfType<TypeAttr>(kHeldTypeAttr)) return held.getValue() != half;
-    if (singles.contains(parameter)) return true;
+    if (f32Values.contains(parameter)) return true;
     if (!parameter->hasAttr(kLargeConstantAttr)) return false;
     Demand wanted;
     for (auto read : block.getOps<ReadOp>())
@@ -160,7 +160,7 @@ class Narrowing {
       Demand wanted;
       for (OpOperand& use : v.getUses())
         if (use.getOwner()->getAttr(kGroupAttr) != group) outside.push_back(&use);
-      const bool all = !singles.contains(v) || !readsSingle(outside);
+      const bool all = !f32Values.contains(v) || !readsSingle(outside);
       if (!all) llvm::erase_if(outside, [&](OpOperand* use) { return readsSingle(use); });
       // The rounding of a column sum is part of completing it: there is one result.
       if (outside.empty() || (!all && isColumnReduction(op))) continue;
@@ -179,7 +179,7 @@ class Narrowing {
   // Pieces of a concatenation have one type; of a gather and its adjoint, the elements count, not the indices.
   void mover(Operation* op) {
     SmallVector<OpOperand*> uses(llvm::make_pointer_range(op->getResult(0).getUses()));
-    const bool wide = singles.contains(op->getResult(0)) && readsSingle(uses);
+    const bool wide = f32Values.contains(op->getResult(0)) && readsSingle(uses);
     if (isa<ConcatOp>(op) && llvm::any_of(op->getOperands(), [&](Value v) { return elementOf(v) == half; }))
       for (OpOperand& operand : op->getOpOperands()) demand(operand, wide ? single() : half);
     // A count adds elements up: it is exact only in f32.
@@ -215,7 +215,7 @@ class Narrowing {
   ModuleOp module;
   Block& block;
   Type half, gradient;
-  SingleValues singles;
+  F32Values f32Values;
   int64_t groups = 0;
   llvm::StringSet<> singleParameters;
   DenseMap<Attribute, Operation*> heads;  // the first member of a kernel before which its casts stand

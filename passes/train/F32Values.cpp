@@ -1,4 +1,4 @@
-#include "passes/train/SingleValues.h"
+#include "passes/train/F32Values.h"
 
 #include <cmath>
 #include <set>
@@ -140,7 +140,7 @@ bool keepsElementType(Operation* op) {
   return isa<ReshapeOp, TransposeOp, SliceOp, ReverseOp, PadOp, ConcatOp, GatherOp, GatherElementsOp, ScatterAddOp>(op);
 }
 
-SingleValues::SingleValues(ModuleOp module, Block& block, FloatType half) {
+F32Values::F32Values(ModuleOp module, Block& block, FloatType half) {
   for (Operation& op : block.without_terminator())
     if (takesAngle(&op) || isa<CumSumOp>(op)) trace(op.getOperand(0), sensitive);
   findData(module, block, half);
@@ -148,7 +148,7 @@ SingleValues::SingleValues(ModuleOp module, Block& block, FloatType half) {
   findParameters(block);
 }
 
-void SingleValues::findData(ModuleOp module, Block& block, FloatType half) {
+void F32Values::findData(ModuleOp module, Block& block, FloatType half) {
   SymbolTable symbols(module);
   ofData.insert(block.args_begin(), block.args_end());
   FewValues few;
@@ -168,7 +168,7 @@ void SingleValues::findData(ModuleOp module, Block& block, FloatType half) {
   }
 }
 
-void SingleValues::trace(Value v, DenseSet<Value>& marked) {
+void F32Values::trace(Value v, DenseSet<Value>& marked) {
   SmallVector<Value> left{v};
   while (!left.empty()) {
     v = left.pop_back_val();
@@ -184,12 +184,11 @@ void SingleValues::trace(Value v, DenseSet<Value>& marked) {
 
 // A sum is coarse if all its terms are, or are parameters, which are rounded themselves: adding a position to the
 // result of a product makes one that is not. A factor passes its relative error on.
-void SingleValues::findCoarse(Block& block) {
+void F32Values::findCoarse(Block& block) {
   DenseSet<Value> plain;  // elements of parameters
   auto rounded = [&](Value v) { return coarse.contains(v) || plain.contains(v); };
   auto isCoarse = [&](Operation& op) {
-    if (isa<MatMulOp, MatMulEpilogueOp, AttentionOp, AttentionGradOp, ConvOp, ConvGradInputOp, ConvGradFilterOp>(op))
-      return !computes(&op);
+    if (isHalfProduct(&op) || isa<ConvOp, ConvGradInputOp, ConvGradFilterOp>(op)) return !computes(&op);
     // The errors of its terms average out, and those that two sums share cancel in their difference.
     if (isa<CumSumOp>(op)) return false;
     ValueRange operands = op.getOperands();
@@ -208,7 +207,7 @@ void SingleValues::findCoarse(Block& block) {
   }
 }
 
-void SingleValues::findParameters(Block& block) {
+void F32Values::findParameters(Block& block) {
   DenseSet<Value> angles;
   for (Operation& op : block.without_terminator())
     if (takesAngle(&op)) trace(op.getOperand(0), angles);
@@ -228,7 +227,7 @@ void SingleValues::findParameters(Block& block) {
   }
 }
 
-bool SingleValues::computes(Operation* product) const {
+bool F32Values::computes(Operation* product) const {
   return isa<MatMulOp>(product) && ofData.contains(product->getResult(0)) && sensitive.contains(product->getResult(0));
 }
 

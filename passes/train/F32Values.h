@@ -23,9 +23,9 @@ bool keepsElementType(mlir::Operation* op);
 //   through elementwise ops and moves, unless it has the error of a product's rounded result already;
 // - a parameter that reaches a sine, a cosine or a tangent so: a frequency.
 // A product of data and constants alone is computed in f32 if its result is of the second kind, else in 16 bits.
-class SingleValues {
+class F32Values {
  public:
-  SingleValues(mlir::ModuleOp module, mlir::Block& block, mlir::FloatType half);
+  F32Values(mlir::ModuleOp module, mlir::Block& block, mlir::FloatType half);
 
   bool contains(mlir::Value v) const {
     return (sensitive.contains(v) && !coarse.contains(v)) || (ofData.contains(v) && !exact.contains(v));
