@@ -34,11 +34,11 @@ using ::testing::HasSubstr;
 
 constexpr uid_t kOtherUser = 65534;
 
-using Guest = comm::Greeter<uint64_t>;
+using PendingPeer = comm::Greeter<uint64_t>;
 
 // A listener and connections to it.
 struct Door {
-  Door(size_t most, milliseconds time, Acceptor<Guest>::NameOf nameOf = comm::peerAddress)
+  Door(size_t most, milliseconds time, Acceptor<PendingPeer>::NameOf nameOf = comm::peerAddress)
       : listener(comm::listenOn({"127.0.0.1", 0})),
         port(comm::localPort(*listener)),
         acceptor(std::move(*listener), {most, time}, std::move(nameOf)) {}
@@ -54,10 +54,10 @@ struct Door {
   // Members say 7.
   Status serve() {
     acceptor.wait(milliseconds(20));
-    return acceptor.serve([this](Guest& guest) {
-      const Heard heard = guest.hear();
+    return acceptor.serve([this](PendingPeer& peer) {
+      const Heard heard = peer.hear();
       if (heard != Heard::kMember) return heard;
-      if (guest.greeting() != 7) return Heard::kUnrelated;
+      if (peer.greeting() != 7) return Heard::kUnrelated;
       ++members;
       return Heard::kMember;
     });
@@ -73,7 +73,7 @@ struct Door {
 
   Expected<Socket> listener;
   uint16_t port;
-  Acceptor<Guest> acceptor;
+  Acceptor<PendingPeer> acceptor;
   std::vector<Socket> clients;
   int members = 0;
 };
@@ -136,7 +136,7 @@ TEST(Acceptor, WithoutDescriptorsItIsAnError) {
   });
 }
 
-TEST(Acceptor, GuestsGiveTheirDescriptorsBack) {
+TEST(Acceptor, PendingPeersGiveTheirDescriptorsBack) {
   expectEnds(std::chrono::seconds(10), [] {
     Door door(8, std::chrono::seconds(60));
     for (int i = 0; i < 3; ++i) door.connect();
@@ -145,7 +145,7 @@ TEST(Acceptor, GuestsGiveTheirDescriptorsBack) {
     takeDescriptors();
     ASSERT_TRUE(door.serve().ok());
     EXPECT_EQ(door.members, 1);
-    EXPECT_EQ(door.closed(), 2u);  // the member's, and that of one guest
+    EXPECT_EQ(door.closed(), 2u);  // the member's, and that of one pending peer
   });
 }
 

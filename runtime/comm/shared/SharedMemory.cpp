@@ -125,7 +125,7 @@ struct Greeting {
   int64_t process = 0;
 };
 
-using Guest = Greeter<Greeting>;
+using PendingPeer = Greeter<Greeting>;
 
 std::optional<uid_t> userOf(const Socket& socket) {
   ucred credentials{};
@@ -161,7 +161,7 @@ class Blocks {
     if (!listener.open() || bind(listener.descriptor(), address.get(), address.size) != 0 ||
         ::listen(listener.descriptor(), SOMAXCONN) != 0)
       return failed("a UNIX socket");
-    acceptor_.emplace(std::move(listener), Acceptor<Guest>::Limits{kMaxUnknown, group_.limit()}, userText);
+    acceptor_.emplace(std::move(listener), Acceptor<PendingPeer>::Limits{kMaxUnknown, group_.limit()}, userText);
     return {};
   }
 
@@ -186,7 +186,7 @@ class Blocks {
         if (link.connection.open() && !link.block.open()) open.push_back(link.connection.descriptor());
       }
       Status sent;
-      if (Status served = acceptor_->serve([&](Guest& guest) { return hear(guest, sent); }); !served.ok())
+      if (Status served = acceptor_->serve([&](PendingPeer& peer) { return hear(peer, sent); }); !served.ok())
         return Status::error(cat("cannot share memory with the processes of this host: ", served.message()));
       SHEAF_RETURN_IF_ERROR(sent);
       if (unsent() + unreceived() > 0) acceptor_->wait(again ? kAgain : kLook, open);
@@ -257,14 +257,14 @@ class Blocks {
     return {};
   }
 
-  // Sends this process's block to a guest that is of the job.
-  Heard hear(Guest& guest, Status& sent) {
-    if (userOf(guest.socket()) != geteuid()) return Heard::kUnrelated;
-    if (const Heard heard = guest.hear(); heard != Heard::kMember) return heard;
-    const auto& [token, process] = guest.greeting();
+  // Sends this process's block to a pending peer that is of the job.
+  Heard hear(PendingPeer& peer, Status& sent) {
+    if (userOf(peer.socket()) != geteuid()) return Heard::kUnrelated;
+    if (const Heard heard = peer.hear(); heard != Heard::kMember) return heard;
+    const auto& [token, process] = peer.greeting();
     if (!(token == token_) || process < 0 || process >= group_.size() || process == group_.rank())
       return Heard::kUnrelated;
-    Expected<bool> done = sendDescriptor(guest.socket().descriptor(), file_);
+    Expected<bool> done = sendDescriptor(peer.socket().descriptor(), file_);
     if (!done.ok()) sent = done.status();
     if (!done.ok() || !*done) return Heard::kUnrelated;
     links_[static_cast<size_t>(process)].sent = true;
@@ -287,7 +287,7 @@ class Blocks {
   const Clock::time_point deadline_;
   Token token_;
   std::string name_;
-  std::optional<Acceptor<Guest>> acceptor_;
+  std::optional<Acceptor<PendingPeer>> acceptor_;
   std::vector<Link> links_;  // to each process
 };
 

@@ -21,7 +21,7 @@
 
 namespace sheaf::comm {
 
-// After its owner has read from a guest.
+// After its owner has read from a pending peer.
 enum class Heard {
   kNothing,    // it stays, and has sent nothing so far
   kPart,       // it stays, and has sent something
@@ -29,7 +29,7 @@ enum class Heard {
   kUnrelated,  // it does not belong to the job
 };
 
-// A guest that says who it is by one message of a fixed size.
+// A pending peer that says who it is by one message of a fixed size.
 template <typename Greeting>
 class Greeter {
  public:
@@ -54,14 +54,15 @@ class Greeter {
   size_t received_ = 0;
 };
 
-// A Guest is made from a Socket, and socket() is its socket. The listener is always accepted from: a guest never
-// holds a place for which another connection waits, and guests from the address that has the most leave first.
-template <typename Guest>
+// A PendingPeer is made from a Socket, and socket() is its socket. The listener is always accepted from: a pending peer
+// never holds a place for which another connection waits, and pending peers from the address that has the most leave
+// first.
+template <typename PendingPeer>
 class Acceptor {
  public:
   struct Limits {
-    size_t most;                     // guests at a time
-    std::chrono::milliseconds time;  // for a guest to say who it is
+    size_t most;                     // pending peers at a time
+    std::chrono::milliseconds time;  // for a pending peer to say who it is
   };
   using NameOf = std::function<std::string(const Socket& socket)>;
 
@@ -69,37 +70,37 @@ class Acceptor {
   Acceptor(Socket listener, Limits limits, NameOf nameOf = peerAddress)
       : listener_(std::move(listener)), limits_(limits), nameOf_(std::move(nameOf)) {}
 
-  // Waits until a connection comes, a guest has sent something, or one of the other descriptors can be read.
+  // Waits until a connection comes, a pending peer has sent something, or one of the other descriptors can be read.
   void wait(std::chrono::milliseconds limit, const std::vector<int>& others = {}) {
     std::vector<pollfd> polled{{listener_.descriptor(), POLLIN, 0}};
-    for (const Entry& entry : entries_) polled.push_back({entry.guest.socket().descriptor(), POLLIN, 0});
+    for (const Entry& entry : entries_) polled.push_back({entry.peer.socket().descriptor(), POLLIN, 0});
     for (int other : others) polled.push_back({other, POLLIN, 0});
     poll(polled.data(), polled.size(), static_cast<int>(limit.count()));
     size_t at = 1;
     for (Entry& entry : entries_) entry.readable = polled[at++].revents != 0;
   }
 
-  // Accepts connections and calls hear(guest), which never blocks, for each guest that may have sent something. An
-  // error if connections cannot be accepted.
+  // Accepts connections and calls hear(peer), which never blocks, for each pending peer that may have sent something.
+  // An error if connections cannot be accepted.
   template <typename Hear>
   Status serve(const Hear& hear) {
-    // The guests that were here first.
+    // The pending peers that were here first.
     for (auto next = entries_.begin(); next != entries_.end();) {
       const Place place = next++;
       if (std::exchange(place->readable, false) && !stays(*place, hear)) remove(place);
     }
     for (size_t accepted = 0; accepted < kAtOnce; ++accepted) {
       Expected<Socket> socket = acceptFrom(listener_);
-      // Descriptors may have run out because guests hold them.
+      // Descriptors may have run out because pending peers hold them.
       while (!socket.ok() && leaveOne()) socket = acceptFrom(listener_);
       if (!socket.ok()) return Status::error(cat(socket.status().message(), others()));
       if (!socket->open()) break;
       std::string name = nameOf_(*socket);
-      Entry entry{Guest(std::move(*socket)), std::move(name), Clock::now(), Heard::kNothing, false};
+      Entry entry{PendingPeer(std::move(*socket)), std::move(name), Clock::now(), Heard::kNothing, false};
       // It may have sent everything already, so it needs no place.
       if (!stays(entry, hear)) continue;
       if (entries_.size() >= limits_.most) leaveOne();
-      ++guestsFrom_[entry.name];
+      ++peersFrom_[entry.name];
       entries_.push_back(std::move(entry));
     }
     const auto latest = Clock::now() - limits_.time;
@@ -116,7 +117,7 @@ class Acceptor {
 
  private:
   struct Entry {
-    Guest guest;
+    PendingPeer peer;
     std::string name;
     Clock::time_point since;
     Heard heard;
@@ -124,18 +125,18 @@ class Acceptor {
   };
   using Place = typename std::list<Entry>::iterator;
 
-  // Connections that are accepted by one call, so that a flood does not keep the guests waiting.
+  // Connections that are accepted by one call, so that a flood does not keep the pending peers waiting.
   static constexpr size_t kAtOnce = 64;
 
   template <typename Hear>
   bool stays(Entry& entry, const Hear& hear) {
-    entry.heard = hear(entry.guest);
+    entry.heard = hear(entry.peer);
     if (entry.heard == Heard::kUnrelated) others_.add(entry.name);
     return entry.heard == Heard::kNothing || entry.heard == Heard::kPart;
   }
 
   void remove(Place place) {
-    if (const auto from = guestsFrom_.find(place->name); --from->second == 0) guestsFrom_.erase(from);
+    if (const auto from = peersFrom_.find(place->name); --from->second == 0) peersFrom_.erase(from);
     entries_.erase(place);
   }
 
@@ -144,12 +145,12 @@ class Acceptor {
     remove(place);
   }
 
-  // Closes the connection that came first from the address that has the most guests: one that is silent, if there is
-  // one. False without guests.
+  // Closes the connection that came first from the address that has the most pending peers: one that is silent, if
+  // there is one. False without pending peers.
   bool leaveOne() {
-    const auto busiest = std::max_element(guestsFrom_.begin(), guestsFrom_.end(),
+    const auto busiest = std::max_element(peersFrom_.begin(), peersFrom_.end(),
                                           [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (busiest == guestsFrom_.end()) return false;
+    if (busiest == peersFrom_.end()) return false;
     Place first = entries_.end();
     for (Place place = entries_.begin(); place != entries_.end(); ++place) {
       if (place->name != busiest->first) continue;
@@ -165,7 +166,7 @@ class Acceptor {
   const Limits limits_;
   const NameOf nameOf_;
   std::list<Entry> entries_;  // in the order in which they came
-  std::map<std::string, size_t> guestsFrom_;
+  std::map<std::string, size_t> peersFrom_;
   OtherConnections others_;
 };
 
