@@ -235,6 +235,7 @@ class Run {
                          {"exchange_bytes", exchangeBytes(*in_.plan, job_, in_.target)},
                          {"zero", static_cast<int64_t>(in_.plan->zero_stage())},
                          {"threads_per_rank", threads},
+                         {"product_instructions", (*device)->productInstructions()},
                          {"save_staging_bytes", stagingOfARank()},
                          {"batch", in_.plan->batch()},
                          {"micro_batches", plan::microBatches(*in_.plan)},

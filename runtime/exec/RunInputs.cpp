@@ -314,6 +314,9 @@ Expected<RunInputs> readInputs(const RunOptions& options, RunControl& control, J
 Expected<std::vector<std::string>> factsOf(const RunInputs& in, const RunOptions& options) {
   Expected<uint64_t> hash = plan::planHash(*in.plan);
   if (!hash.ok()) return hash.status();
+  Expected<Device*> device = loadDevice(in.target);
+  if (!device.ok()) return device.status();
+  const std::string instructions = (*device)->productInstructions();
   auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
   std::vector<std::string> facts{
       cat("a plan for ", in.plan->ranks(), " ranks with hash ", hexText(*hash)), cat("--steps ", in.steps),
@@ -332,7 +335,10 @@ Expected<std::vector<std::string>> factsOf(const RunInputs& in, const RunOptions
       // A GPU that is traced issues instructions one by one, the others would launch steps as graphs.
       cat("--offload-dir ", options.offloadFolders.empty() ? "not given" : "given"),
       cat("--trace ", given(options.trace)), cat("--poison ", options.poison ? "given" : "not given"),
-      cat("--device ", in.target), cat("--transport ", options.transport), cat("SHEAF_NETWORK_RATE ", in.sendRate),
+      cat("--device ", in.target),
+      cat("matrix products by ", instructions.empty() ? "the device's own" : instructions, " instructions",
+          instructions == "AVX-512" ? " (ONEDNN_MAX_CPU_ISA=AVX2 in the environment limits them to AVX2)" : ""),
+      cat("--transport ", options.transport), cat("SHEAF_NETWORK_RATE ", in.sendRate),
       cat("--reduce-order ", plan::word(in.reduceOrder)), cat("--tuned ", given(options.tuned)),
       cat(options.graphs ? "no " : "", "--no-graphs"), cat(options.evaluate ? "" : "no ", "--eval"),
       cat("--eval-every ", options.evaluateEvery), cat("--outputs ", given(options.outputs))};

@@ -23,26 +23,100 @@ constexpr double kSmallProduct = 2e6;
 // oneDNN's AVX-512 kernel computes 48 columns by 8 rows in registers: other widths waste part of them.
 constexpr int64_t kRegisterColumns = 48, kRegisterRows = 8;
 
-// Threads waiting for the last tiles: the mean over likely numbers of threads of the share they lose.
-double imbalance(double tiles) {
+// Numbers of threads that are likely; a tile must suit all of them.
+constexpr int kThreads[] = {2, 4, 8};
+
+// Threads waiting for the last of `tiles` tiles: the mean over likely numbers of threads of the share they lose. The
+// product is as large as `whole` tiles, of which the last ones may be smaller.
+double imbalance(double tiles, double whole) {
   double sum = 0;
-  constexpr int kThreads[] = {2, 4, 8};
-  for (int threads : kThreads) sum += std::ceil(tiles / threads) * threads / tiles - 1;
+  for (int threads : kThreads) sum += std::ceil(tiles / threads) * threads / whole - 1;
   return sum / std::size(kThreads);
+}
+
+// oneDNN's AVX2 kernels pack no operands where 1 / rows + 1 / columns is at least this: nocopy_checker_avx2() in
+// src/cpu/x64/gemm/gemm_driver.cpp of 2.6.3.
+constexpr double kInPlace = 0.0038;
+
+// The fewest columns of a tile of so many rows, or the other way round, that AVX2 does not multiply in place; `size` if
+// there are none.
+int64_t leastPacked(int64_t other, int64_t unit, int64_t size) {
+  const double left = kInPlace - 1.0 / static_cast<double>(other);
+  return left <= 1.0 / static_cast<double>(size) ? size
+                                                 : std::min(roundUp(static_cast<int64_t>(1 / left) + 1, unit), size);
+}
+
+// The share of a product's multiplications that are in tiles that AVX2 multiplies in place.
+double inPlaceShare(int64_t m, int64_t n, GemmTile tile) {
+  double sum = 0;
+  for (bool lastRows : {false, true})
+    for (bool lastColumns : {false, true}) {
+      const int64_t rows = lastRows ? m % tile.rows : tile.rows,
+                    columns = lastColumns ? n % tile.columns : tile.columns;
+      if (rows == 0 || columns == 0 || !multipliesInPlace(CpuIsa::kAvx2, rows, columns)) continue;
+      sum += static_cast<double>(lastRows ? rows : m - m % rows) *
+             static_cast<double>(lastColumns ? columns : n - n % columns);
+    }
+  return sum / (static_cast<double>(m) * static_cast<double>(n));
+}
+
+// Each tile packs its operands again: measured on Zen 5, that costs as much as so many more rows and columns, most
+// where packing transposes. An imbalance counts less than that, because most runs have two threads a rank or four.
+double packingCost(bool transposeA, bool transposeB) {
+  return transposeB ? 28 : transposeA ? 22 : 12;
+}
+constexpr double kImbalance = 0.3;
+
+constexpr int64_t kParts = 16;
+
+bool isSmall(int64_t rows, int64_t columns, int64_t k) {
+  return double(rows) * columns * k < kSmallProduct;
+}
+
+// f32 products of AVX2 that are not small: the tile of AVX-512, or one of which less is multiplied in place, where that
+// is slow.
+GemmTile avx2Tile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB) {
+  // The extra time of a product in place, as a share. A transposed: 5 to 24 % on an Emerald Rapids, and tiles in place
+  // took 25 to 120 % longer than the whole product on a Zen 3, most where rows are a multiple of 4 KiB apart, whose
+  // lines share few sets of its caches. B transposed: some 10 % on both. Neither: none.
+  const double inPlace = transposeA ? 0.25 : transposeB ? 0.1 : 0;
+  const double packing = packingCost(transposeA, transposeB);
+  const GemmTile wide = gemmTile(CpuIsa::kAvx512, m, n, k, batch, transposeA, transposeB, false);
+  const double most = inPlaceShare(m, n, wide);
+  if (inPlace * most == 0) return wide;
+  auto costOf = [&](GemmTile tile, double share) {
+    const double tiles = double(batch) * ceilDiv(m, tile.rows) * ceilDiv(n, tile.columns);
+    const double whole = double(batch) * m * n / (double(tile.rows) * tile.columns);
+    return packing / tile.rows + packing / tile.columns + kImbalance * imbalance(tiles, whole) + inPlace * share;
+  };
+  GemmTile best = wide;
+  double bestCost = costOf(wide, most);
+  const uint64_t room = sgemmPackingBytes(wide.rows, wide.columns, k);
+  auto consider = [&](int64_t rows, int64_t columns) {
+    const double share = inPlaceShare(m, n, {rows, columns});
+    if (share >= most || sgemmPackingBytes(rows, columns, k, CpuIsa::kAvx2) > room) return;
+    if (const double cost = costOf({rows, columns}, share); cost < bestCost) bestCost = cost, best = {rows, columns};
+  };
+  for (int64_t i = 1; i <= kParts; ++i) {
+    const int64_t rows = std::min(roundUp(ceilDiv(m, i), kRegisterRows), m);
+    const int64_t columns = std::min(roundUp(ceilDiv(n, i), kRegisterColumns), n);
+    for (int64_t j = 1; j <= kParts; ++j) consider(rows, std::min(roundUp(ceilDiv(n, j), kRegisterColumns), n));
+    consider(rows, leastPacked(rows, kRegisterColumns, n));
+    consider(leastPacked(columns, kRegisterRows, m), columns);
+  }
+  return best;
 }
 
 }  // namespace
 
-GemmTile gemmTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB, bool half) {
-  auto isSmall = [&](int64_t rows, int64_t columns) { return double(rows) * columns * k < kSmallProduct; };
+GemmTile gemmTile(CpuIsa isa, int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB,
+                  bool half) {
   auto fits = [&](int64_t rows, int64_t columns) { return !half || double(rows) * columns <= kHalfGemmScratch; };
   if (double(m) * n * k < 2 * kSmallProduct && fits(m, n)) return {m, n};
-  // Each tile packs its operands again: measured on Zen 5, that costs as much as so many more rows and columns, most
-  // where packing transposes. An imbalance counts less than that, because most runs have two threads a rank or four.
-  const double packing = transposeB ? 28 : transposeA ? 22 : 12;
-  constexpr double kImbalance = 0.3;
+  if (isa == CpuIsa::kAvx2 && !half) return avx2Tile(m, n, k, batch, transposeA, transposeB);
+  const double packing = packingCost(transposeA, transposeB);
   // f32: into 1 to 16 parts each way. bf16: with sides of at most 768, 720, ..., 48, because a tile is bounded.
-  constexpr int64_t kParts = 16, kHalfSide = 48;
+  constexpr int64_t kHalfSide = 48;
   auto parts = [half](int64_t size, int64_t i) { return half ? ceilDiv(size, kHalfSide * (kParts - i)) : i + 1; };
   GemmTile best{m, n};
   double bestCost = 1e30;
@@ -51,20 +125,24 @@ GemmTile gemmTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transpose
     for (int64_t j = 0; j < kParts; ++j) {
       const int64_t columns = std::min(roundUp(ceilDiv(n, parts(n, j)), kRegisterColumns), n);
       if (!fits(rows, columns)) continue;
-      if (bestCost < 1e30 && isSmall(rows, columns)) break;
+      if (bestCost < 1e30 && isSmall(rows, columns, k)) break;
       const double tiles = double(batch) * ceilDiv(m, rows) * ceilDiv(n, columns);
-      const double cost = packing / rows + packing / columns + kImbalance * imbalance(tiles);
+      const double cost = packing / rows + packing / columns + kImbalance * imbalance(tiles, tiles);
       if (cost < bestCost) bestCost = cost, best = {rows, columns};
     }
   }
   return best;
 }
 
-uint64_t sgemmPackingBytes(int64_t m, int64_t n, int64_t k) {
-  // oneDNN packs a block of each operand: up to 384 rows of a, 9,984 columns of b, 384 deep on AVX-512 (fewer on AVX2),
-  // padded to whole registers and a depth of at least 128. Measured on 2.6.3 over 1,500 shapes, the sum of its
-  // allocations never exceeded this bound, and reached 0.93 of it.
-  const uint64_t depth = std::clamp<int64_t>(saturatingAdd(k, 16), 144, 512);
+bool multipliesInPlace(CpuIsa isa, int64_t rows, int64_t columns) {
+  return isa == CpuIsa::kAvx2 && 1.0 / static_cast<double>(rows) + 1.0 / static_cast<double>(columns) >= kInPlace;
+}
+
+uint64_t sgemmPackingBytes(int64_t m, int64_t n, int64_t k, CpuIsa isa) {
+  // oneDNN packs a block of each operand: up to 384 rows of a, 9,984 columns of b, 384 deep on AVX-512, and 256 on
+  // AVX2, padded to whole registers and a depth of at least 128. Measured on 2.6.3 over 1,500 shapes, the sum of its
+  // allocations never exceeded this bound, and reached 0.93 of it on AVX-512 and 0.89 on AVX2.
+  const uint64_t depth = std::clamp<int64_t>(saturatingAdd(k, 16), 144, isa == CpuIsa::kAvx2 ? 272 : 512);
   const uint64_t rows = std::clamp<int64_t>(m, 1, 512) + 64, columns = std::clamp<int64_t>(n, 1, 10240) + 64;
   return (rows + columns) * depth * sizeof(float) + (64 << 10);
 }

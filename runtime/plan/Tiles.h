@@ -1,20 +1,32 @@
-// How library calls are cut into pieces of work. The pieces depend on shapes alone, never on the number of threads, and
-// so do the bits of the results; scratch and the bounds on what libraries allocate follow from them.
+// Cuts library calls into pieces of work. The pieces depend on shapes and, in f32 products of a CPU, on its instruction
+// set, never on the number of threads; so do the bits of the results. Scratch and the bounds on what libraries allocate
+// follow from the pieces.
 #pragma once
 
 #include <cstdint>
 
 namespace sheaf::plan {
 
-// A matrix product is computed in tiles of the result. half: of operands of 16 bits.
+// The instruction set of oneDNN's products on a CPU: each has kernels of its own, which other tiles suit. kAvx2 stands
+// for all that are narrower than AVX-512. A plan does not hold it; the processor and ONEDNN_MAX_CPU_ISA decide it when
+// a run starts, the same in all its processes (Device::productInstructions).
+enum class CpuIsa { kAvx2, kAvx512 };
+
+// A matrix product is computed in tiles of the result. half: of operands of 16 bits, whose tiles do not depend on isa.
 struct GemmTile {
   int64_t rows;
   int64_t columns;
 };
-GemmTile gemmTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB, bool half);
+GemmTile gemmTile(CpuIsa isa, int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB,
+                  bool half);
 
-// Bytes that one single-threaded dnnl_sgemm of this shape may allocate for its packed operands, at most.
-uint64_t sgemmPackingBytes(int64_t m, int64_t n, int64_t k);
+// True if oneDNN multiplies an f32 product of this size without packing its operands. Its AVX2 kernel for that is slow
+// where an operand is transposed.
+bool multipliesInPlace(CpuIsa isa, int64_t rows, int64_t columns);
+
+// Bytes that one single-threaded dnnl_sgemm of this shape may allocate for its packed operands, at most. The tiles of
+// AVX2 need no more than those of AVX-512, so that the bound in a plan holds for both.
+uint64_t sgemmPackingBytes(int64_t m, int64_t n, int64_t k, CpuIsa isa = CpuIsa::kAvx512);
 
 // Scratch of a product of 16-bit floats, in floats. oneDNN sums a tile of bf16 in f32 there before it rounds it, so
 // that a tile has at most as many elements. Of f16, and where the processor has no bf16 products, a tile is computed in

@@ -39,14 +39,23 @@ class CallBench {
     std::vector<double> times;
     double sum = 0;
     for (int i = 0; i < runs || (sum < 0.1 && i < 1000); ++i) {
-      auto start = std::chrono::steady_clock::now();
-      check(context_->issue(builder_.plan.body(0), nullptr));
-      check(context_->synchronize());
-      times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      times.push_back(once());
       sum += times.back();
     }
-    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-    return times[times.size() / 2];
+    return median(std::move(times));
+  }
+
+  // The seconds of one run.
+  double once() {
+    const auto start = std::chrono::steady_clock::now();
+    check(context_->issue(builder_.plan.body(0), nullptr));
+    check(context_->synchronize());
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  static double median(std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    return values[values.size() / 2];
   }
 
  private:

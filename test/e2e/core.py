@@ -12,6 +12,7 @@ CORE = (
     r"numerics/batch-second/variance", r"numerics/zeros/norm", r"artifacts/mlp/ranks-2-zero-2", r"families/(bert|resnet|lstm)/leaves", r"groups/sgd/ranks-4/zero-3",
     r"norms/sync/ranks-4/zero-0", r"losses/label_smoothing", r"gemm-epilogues/off", r"precision/loss/mlp-adamw/ranks-2",
     r"precision/(model-in-bf16|angles/time-steps/bf16)", r"f16/overflow/adamw/ranks-4", r"micro-batches/(ignored-labels|dropout)", r"leaves/one-row/moved-batch",
+    r"products/.*",
     r"operators/(opset-18/0|registry)", r"special-points/(torchscript|onnx)-20/0",
     # The same bits in every way.
     r"bits/(mlp-adamw|cnn-adamw)/ranks-4/(stages|threads|schedules)", r"bits/gpt2-tiny/ranks-2/(idle-clipping|resumed)", r"bits/padding/schedules",

@@ -18,9 +18,10 @@ sheaf_add_gtest(device_test
 sheaf_device_test_options(device_test)
 sheaf_add_gtest(device_transfer_test SOURCES device_transfer_test.cpp LIBS SheafPlan)
 sheaf_device_test_options(device_transfer_test)
-# Convolutions again as on a processor with AVX2 alone, and as on one that oneDNN has no fitting primitives for.
+# Convolutions and products again as on a processor with AVX2 alone, and as on one that oneDNN has no fitting primitives
+# for.
 foreach(isa AVX2 SSE41)
-  add_test(NAME device_test_${isa} COMMAND device_test --gtest_filter=*Convolution*
+  add_test(NAME device_test_${isa} COMMAND device_test --gtest_filter=*Convolution*:*Gemm*-*HalfGemm*
            --gtest_output=json:${PROJECT_BINARY_DIR}/test/results/device_test_${isa}.json)
   set_tests_properties(device_test_${isa} PROPERTIES LABELS gtest ENVIRONMENT "ONEDNN_MAX_CPU_ISA=${isa};DNNL_MAX_CPU_ISA=${isa}")
 endforeach()
@@ -35,7 +36,7 @@ sheaf_add_gtest(comm_local_test
   LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
 
 sheaf_add_gtest(library_check_test
-  SOURCES library_check_test.cpp library_calls_test.cpp ValidCalls.cpp
+  SOURCES library_check_test.cpp library_calls_test.cpp tiles_test.cpp ValidCalls.cpp
   LIBS SheafLibrary SheafPlanSchema SheafBase)
 
 # Benchmarks are built with the tests, so that they keep compiling; `make bench` runs them.
@@ -48,3 +49,6 @@ foreach(bench gemm_bench attention_bench collectives_bench)
   sheaf_device_test_options(${bench})
   sheaf_warnings(${bench})
 endforeach()
+# It calls oneDNN itself, too, and reads plans.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+target_link_libraries(gemm_bench PRIVATE SheafPlan SheafOneDnn OpenMP::OpenMP_CXX)

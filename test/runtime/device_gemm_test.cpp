@@ -37,13 +37,15 @@ TEST_P(Gemm, MatchesLoopsAndDoesNotDependOnThreads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, Gemm,
-    ::testing::Values(GemmShape{1, 1, 1}, GemmShape{3, 5, 7}, GemmShape{64, 64, 64, 3}, GemmShape{1, 384, 129},
-                      GemmShape{512, 384, 100}, GemmShape{200, 1152, 96, 1, false, true},
-                      GemmShape{384, 384, 300, 1, true, false}, GemmShape{65, 63, 31, 2, true, true},
-                      GemmShape{129, 300, 257, 1, false, true, 3, 5, 7}, GemmShape{1024, 256, 64},
-                      GemmShape{17, 3000, 64, 1, true}, GemmShape{64, 16, 300, 12, true, false, 1, 2, 3}));
+INSTANTIATE_TEST_SUITE_P(Shapes, Gemm,
+                         ::testing::Values(GemmShape{1, 1, 1}, GemmShape{3, 5, 7}, GemmShape{64, 64, 64, 3},
+                                           GemmShape{1, 384, 129}, GemmShape{512, 384, 100},
+                                           GemmShape{200, 1152, 96, 1, false, true},
+                                           GemmShape{384, 384, 300, 1, true, false},
+                                           GemmShape{65, 63, 31, 2, true, true},
+                                           GemmShape{129, 300, 257, 1, false, true, 3, 5, 7}, GemmShape{1024, 256, 64},
+                                           GemmShape{17, 3000, 64, 1, true}, GemmShape{1250, 1050, 24, 1, true},
+                                           GemmShape{64, 16, 300, 12, true, false, 1, 2, 3}));
 
 TEST(GemmRows, PaddingIsNotReadAndChangesNoBit) {
   for (const auto& [dense, apart] : oddShapes()) {

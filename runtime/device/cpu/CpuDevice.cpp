@@ -12,6 +12,7 @@
 #include "runtime/comm/transport/SubTransport.h"
 #include "runtime/device/cpu/CpuContext.h"
 #include "runtime/device/cpu/LibraryThreads.h"
+#include "runtime/device/cpu/functions/OneDnn.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
 
@@ -219,6 +220,10 @@ class CpuDevice : public Device {
                                              const std::vector<std::string>& folders, int64_t rank,
                                              FileLayer* files) override {
     return committedStates(plan, planHash, folders, rank, files);
+  }
+
+  std::string productInstructions() const override {
+    return productIsa() == plan::CpuIsa::kAvx512 ? "AVX-512" : "AVX2";
   }
 
   Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,

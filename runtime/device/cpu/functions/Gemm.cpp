@@ -3,6 +3,7 @@
 
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/functions/GemmEpilogue.h"
+#include "runtime/device/cpu/functions/OneDnn.h"
 #include "runtime/device/cpu/functions/Sgemm.h"
 #include "runtime/plan/Tiles.h"
 
@@ -24,7 +25,7 @@ class Gemm : public LibraryFunction {
         strideA_(call.strideA),
         strideB_(call.strideB),
         strideC_(call.strideC),
-        tile_(plan::gemmTile(m_, n_, k_, batch_, transposeA_, transposeB_, false)),
+        tile_(plan::gemmTile(productIsa(), m_, n_, k_, batch_, transposeA_, transposeB_, false)),
         epilogue_(call) {}
 
   Status run(const Invocation& invocation) const override {

@@ -19,6 +19,11 @@ struct Stream {
 
 }  // namespace
 
+plan::CpuIsa productIsa() {
+  const bool wide = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+  return wide ? plan::CpuIsa::kAvx512 : plan::CpuIsa::kAvx2;
+}
+
 dnnl_engine_t oneDnnEngine() {
   static dnnl_engine_t made = [] {
     dnnl_engine_t fresh = nullptr;

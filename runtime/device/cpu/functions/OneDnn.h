@@ -7,7 +7,12 @@
 #include <cstddef>
 #include <utility>
 
+#include "runtime/plan/Tiles.h"
+
 namespace sheaf::cpu {
+
+// The instruction set of products: the processor's, or less if ONEDNN_MAX_CPU_ISA says so.
+plan::CpuIsa productIsa();
 
 // Null if oneDNN could not make it.
 dnnl_engine_t oneDnnEngine();
