@@ -19,6 +19,7 @@ OTHERS = {
     "test/breaks/breaks.py": ("--build", "--seed", "--count"),
     "test/e2e/run.py": ("--tools",),
     "test/bench/*.py": ("--browser", "--pairs", "--fresh", "--nice", "--models", "--kit", "--bin", "--mpi4py", "--repeat", "--nodes", "--pytorch"),
+    "gemm_bench": ("--packing", "--check"),
     "tools of the kit for GPU machines": ("--out", "--gpus", "--dry-run"),
     "tensorboard": ("--logdir",),
     "node exporter": ("--collector",),
