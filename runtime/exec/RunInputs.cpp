@@ -343,8 +343,11 @@ Expected<std::vector<std::string>> factsOf(const RunInputs& in, const RunOptions
       cat(options.graphs ? "no " : "", "--no-graphs"), cat(options.evaluate ? "" : "no ", "--eval"),
       cat("--eval-every ", options.evaluateEvery), cat("--outputs ", given(options.outputs))};
   for (const auto* data : {&in.data, &in.evaluationData})
-    if (*data)
-      for (const std::string& line : (*data)->describe()) facts.push_back(line);
+    if (*data) {
+      Expected<std::vector<std::string>> lines = (*data)->describe();
+      if (!lines.ok()) return lines.status();
+      facts.insert(facts.end(), lines->begin(), lines->end());
+    }
   return facts;
 }
 

@@ -35,7 +35,7 @@ std::vector<NamedFile> filesRead(const RunOptions& options, const RunInputs& in)
   }
   for (const auto& [name, data] : {std::pair("--data", &in.data), std::pair("--eval-data", &in.evaluationData)})
     if (*data)
-      for (const MappedFile& file : (*data)->files()) files.push_back({name, file.path()});
+      for (const io::DataFile& file : (*data)->files()) files.push_back({name, file.path()});
   if (in.checkpoint)
     for (const std::string& path : io::filesOf(*in.checkpoint)) files.push_back({"--resume", path});
   return files;

@@ -15,8 +15,12 @@
 namespace sheaf::io {
 namespace {
 
-// Each is a mapping of its own, of which Linux allows a process 65,530.
+// Each has a descriptor of its own.
 constexpr size_t kMostFiles = 32768;
+// Bytes of small files that are held in memory.
+constexpr uint64_t kHeldBytes = uint64_t{16} << 20;
+// Rows are read at once up to so many bytes, if they must be converted.
+constexpr uint64_t kScratchBytes = uint64_t{64} << 10;
 
 // The files of a name or pattern, by name. A file that has the name of a pattern is meant itself.
 Expected<std::vector<std::string>> filesOf(const std::string& pattern) {
@@ -33,6 +37,15 @@ Expected<std::vector<std::string>> filesOf(const std::string& pattern) {
     return Status::error(cat(pattern, " matches ", files.size(), " files, more than ", kMostFiles));
   std::sort(files.begin(), files.end());
   return files;
+}
+
+Expected<NpyHeader> headerOf(const DataFile& file) {
+  Expected<std::vector<std::byte>> head = file.head(kNpyPreamble);
+  if (!head.ok()) return head.status();
+  Expected<size_t> bytes = npyHeaderBytes(*head);
+  if (!bytes.ok()) return bytes.status();
+  head = file.head(*bytes);
+  return head.ok() ? parseNpyHeader(*head, file.size()) : head.status();
 }
 
 }  // namespace
@@ -67,7 +80,7 @@ const DataSource::Piece& DataSource::InputRows::pieceOf(uint64_t row) const {
 
 Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::Input& input,
                                                                     const DataArgument& argument, bool shifted,
-                                                                    const MappedFile& file) const {
+                                                                    const DataFile& file) const {
   std::span<const int64_t> shape = plan::shapeOf(input);
   Piece piece;
   if (argument.inputs.size() > 2)
@@ -76,7 +89,9 @@ Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::
   if (raw && input.whole())
     return Status::error(cat("it is the same for all rows; give a .npy file of shape ", shapeText(shape)));
   if (raw) {
-    Expected<Tokens> tokens = parseTokens(file.bytes(), file.path(), argument.type);
+    Expected<std::vector<std::byte>> head = file.head(kTokensHead);
+    if (!head.ok()) return head.status();
+    Expected<Tokens> tokens = parseTokens(*head, file.size(), file.path(), argument.type);
     if (!tokens.ok()) return tokens.status();
     const uint64_t rowElements = *plan::elementCount(shape.subspan(1));
     // The labels' last token is one further, so all inputs of a file leave it one token.
@@ -84,15 +99,15 @@ Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::
     piece.rows = tokens->count > spare ? (tokens->count - spare) / rowElements : 0;
     if (piece.rows == 0)
       return Status::error(cat(tokens->count, " tokens are fewer than one row of ", rowElements + spare));
-    piece.data = tokens->data.data() + (shifted ? bytesOf(tokens->type) : 0);
+    piece.offset = tokens->offset + (shifted ? bytesOf(tokens->type) : 0);
     return std::pair(piece, tokens->type);
   }
   if (argument.inputs.size() == 2)
     return Status::error("two inputs of one file need raw tokens (.bin, .u8, .u16, .u32 or FILE:u16)");
-  Expected<NpyArray> array = parseNpy(file.bytes());
+  Expected<NpyHeader> array = headerOf(file);
   if (!array.ok()) return array.status();
   std::span<const int64_t> have(array->shape);
-  piece.data = array->data.data();
+  piece.offset = array->bytes;
   if (input.whole()) {
     if (!std::equal(shape.begin(), shape.end(), have.begin(), have.end()))
       return Status::error(cat("its shape is ", shapeText(have), ", the plan expects ", shapeText(shape)));
@@ -191,7 +206,7 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
   if (input.has_ignored_label()) rows.ignored = input.ignored_label();
   rows.ids = input.ids();
   for (size_t number = firstFile; number < files_.size(); ++number) {
-    const MappedFile& file = files_[number];
+    const DataFile& file = files_[number];
     Expected<std::pair<Piece, DataType>> found = rowsIn(input, argument, shifted, file);
     if (!found.ok()) return wrong(file.path(), found.status().message());
     auto [piece, type] = *found;
@@ -267,7 +282,7 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
     if (!paths.ok()) return Status::error(cat(option, ": ", paths.status().message()));
     const size_t firstFile = source.files_.size();
     for (const std::string& path : *paths) {
-      Expected<MappedFile> file = MappedFile::open(path);
+      Expected<DataFile> file = DataFile::open(path);
       if (!file.ok()) return Status::error(cat(option, ": ", file.status().message()));
       source.files_.push_back(std::move(*file));
     }
@@ -290,22 +305,24 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
     if (!source.inputs_[i].pieces.empty() && !source.inputs_[i].whole)
       return Status::error(cat(option, ": input '", source.names_[i],
                                "' has rows in a file, others come through a pipe: give all rows by one of them"));
+  SHEAF_RETURN_IF_ERROR(source.holdSmallFiles());
   // Where no input has rows there is one batch to evaluate.
   if (source.rows_ == 0 && !source.pipe_) source.rows_ = static_cast<uint64_t>(plan::rowsAtOnce(plan));
   return source;
 }
 
-std::vector<std::string> DataSource::describe() const {
+Expected<std::vector<std::string>> DataSource::describe() const {
   std::vector<std::string> lines;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i].pieces.empty()) continue;
     uint64_t bytes = 0;
     std::string places;  // of the rows in each file, and what is in it
     for (const Piece& piece : inputs_[i].pieces) {
-      const MappedFile& file = files_[piece.file];
-      bytes += file.bytes().size();
-      places += cat(piece.rows, " at ", piece.data - file.bytes().data(), " of ", file.bytes().size(), " ",
-                    hexText(fileHash(file.bytes())), "; ");
+      const DataFile& file = files_[piece.file];
+      Expected<std::vector<std::byte>> head = file.head(kFileHashBytes);
+      if (!head.ok()) return head.status();
+      bytes += file.size();
+      places += cat(piece.rows, " at ", piece.offset, " of ", file.size(), " ", hexText(fileHash(*head)), "; ");
     }
     const size_t count = inputs_[i].pieces.size();
     lines.push_back(cat(option(), " ", names_[i], ": ", rows_, " rows of ", nameOf(inputs_[i].type), " in ", count,
@@ -315,7 +332,7 @@ std::vector<std::string> DataSource::describe() const {
 }
 
 Status DataSource::take(const InputRows& rows, DataType type, const std::byte* from, std::byte* to) const {
-  SHEAF_RETURN_IF_ERROR(convert(type, from, rows.target, to, rows.rowElements));
+  if (from != to) SHEAF_RETURN_IF_ERROR(convert(type, from, rows.target, to, rows.rowElements));
   if (rows.classes == 0) return {};
   const auto label = labelOutOfRange(rows.target, to, rows.rowElements, rows.classes, rows.ignored);
   if (!label) return {};
@@ -345,7 +362,7 @@ Status DataSource::read(int64_t piece, uint32_t input, uint64_t sample, std::spa
   }
   std::optional<Permutation> permutation;
   uint64_t epoch = 0;
-  for (uint64_t i = 0; i < rows.rowsPerPiece; ++i) {
+  auto rowAt = [&](uint64_t i) {
     uint64_t row = rows.whole                           ? 0
                    : reader_ == DataReader::kEvaluation ? std::min(first + i, rows_ - 1)
                                                         : (first + i) % rows_;
@@ -356,13 +373,74 @@ Status DataSource::read(int64_t piece, uint32_t input, uint64_t sample, std::spa
       }
       row = (*permutation)(row);
     }
+    return row;
+  };
+  FoundSize found;
+  const uint64_t count = rows.rowsPerPiece;
+  for (uint64_t i = 0, next = count > 0 ? rowAt(0) : 0; i < count;) {
+    const uint64_t row = next, begin = i;
     const Piece& piece = rows.pieceOf(row);
-    const std::byte* from = piece.data + (row - piece.firstRow) * rows.rowElements * bytesOf(rows.type);
-    std::byte* to = destination.data() + i * targetBytes;
-    Status status = take(rows, rows.type, from, to);
-    if (!status.ok())
-      return Status::error(cat("input '", names_[input], "': ", files_[piece.file].path(), ", row ",
-                               row - piece.firstRow, ": ", status.message()));
+    // As many rows as follow each other in the file.
+    while (++i < count && (next = rowAt(i)) == row + i - begin && next < piece.firstRow + piece.rows) continue;
+    Status status =
+        readRows(rows, piece, row - piece.firstRow, i - begin, destination.data() + begin * targetBytes, found);
+    if (!status.ok()) return Status::error(cat("input '", names_[input], "': ", status.message()));
+  }
+  return {};
+}
+
+Status DataSource::readRows(const InputRows& rows, const Piece& piece, uint64_t row, uint64_t count, std::byte* to,
+                            FoundSize& found) const {
+  const DataFile& file = files_[piece.file];
+  const uint64_t rowBytes = rows.rowElements * bytesOf(rows.type),
+                 targetBytes = rows.rowElements * bytesOf(rows.target);
+  auto inRow = [&](uint64_t which, const std::string& why) {
+    return Status::error(cat(file.path(), ", row ", which, ": ", why));
+  };
+  auto shorter = [&](uint64_t which, uint64_t size) {
+    return inRow(which, cat("the file has ", size, " bytes, and had ", file.size(),
+                            " when the run began: it has become shorter; leave data files as they are during a run"));
+  };
+  if (rowBytes == 0) return {};
+  const bool asTheyAre = rows.type == rows.target && rows.type != DataType::Bool;
+  const uint64_t most = asTheyAre ? count : std::max<uint64_t>(kScratchBytes / rowBytes, 1);
+  thread_local std::vector<std::byte> scratch;  // holds a row at least
+  for (uint64_t done = 0; done < count;) {
+    const uint64_t now = std::min(most, count - done), at = piece.offset + (row + done) * rowBytes;
+    std::byte* const target = to + done * targetBytes;
+    const std::byte* from = target;
+    if (!file.held().empty()) {
+      from = file.held().data() + at;
+      if (found.file != &file) found = {&file, file.sizeNow()};
+      if (found.size < at + now * rowBytes)
+        return shorter(row + done + (std::max(found.size, at) - at) / rowBytes, found.size);
+    } else {
+      if (!asTheyAre) {
+        scratch.resize(std::max<size_t>(scratch.size(), now * rowBytes));
+        from = scratch.data();
+      }
+      std::byte* const buffer = asTheyAre ? target : scratch.data();
+      Expected<size_t> got = file.read(at, {buffer, now * rowBytes});
+      if (!got.ok()) return inRow(row + done, got.status().message());
+      if (*got < now * rowBytes) return shorter(row + done + *got / rowBytes, file.sizeNow());
+    }
+    for (uint64_t i = 0; i < now; ++i)
+      if (Status status = take(rows, rows.type, from + i * rowBytes, target + i * targetBytes); !status.ok())
+        return inRow(row + done + i, status.message());
+    done += now;
+  }
+  return {};
+}
+
+Status DataSource::holdSmallFiles() {
+  std::vector<bool> read(files_.size());
+  for (const InputRows& rows : inputs_)
+    for (const Piece& piece : rows.pieces) read[piece.file] = true;
+  uint64_t left = kHeldBytes;
+  for (size_t i = 0; i < files_.size(); ++i) {
+    if (!read[i] || files_[i].size() > left) continue;
+    if (Status status = files_[i].hold(); !status.ok()) return Status::error(cat(option(), ": ", status.message()));
+    left -= files_[i].size();
   }
   return {};
 }

@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/MappedFile.h"
 #include "runtime/base/Status.h"
+#include "runtime/io/DataFile.h"
 #include "runtime/io/DataType.h"
 #include "runtime/io/PipeRows.h"
 #include "runtime/plan/plan.pb.h"
@@ -62,9 +62,9 @@ class DataSource {
   // Names inputs that are given although the reader does not need them. They are not read.
   const std::vector<std::string>& notes() const { return notes_; }
   // All that it reads.
-  const std::vector<MappedFile>& files() const { return files_; }
+  const std::vector<DataFile>& files() const { return files_; }
   // Each input's data in words and by its file's size and hash: the same for processes that read the same.
-  std::vector<std::string> describe() const;
+  Expected<std::vector<std::string>> describe() const;
   // Waits until the rows below sample `end` have come through the pipe; an error says why they do not come. Returns at
   // once if there is no pipe.
   Status await(uint64_t end) const;
@@ -76,7 +76,7 @@ class DataSource {
  private:
   // The rows of an input that lie in one file.
   struct Piece {
-    const std::byte* data = nullptr;
+    uint64_t offset = 0;  // place of the first one in its file
     uint64_t firstRow = 0, rows = 0;
     size_t file = 0;  // in files_
   };
@@ -100,19 +100,29 @@ class DataSource {
   // What `file` holds of an input: its rows, without their place among others, and their type. An input that is whole
   // is one row.
   Expected<std::pair<Piece, DataType>> rowsIn(const plan::Input& input, const DataArgument& argument, bool shifted,
-                                              const MappedFile& file) const;
+                                              const DataFile& file) const;
   // True if the model has the input, and the reader does not need it.
   bool isUnneeded(const plan::Plan& plan, const std::string& name) const;
   // The input of a name, which the reader must have and which has no data yet.
   Expected<size_t> unfilled(const plan::Plan& plan, const std::string& name) const;
   Status addPipe(const plan::Plan& plan, const DataArgument& argument, const PipeOptions& options);
+  // Keeps the smallest files in memory.
+  Status holdSmallFiles();
+  // The size of a file as it was found during one read().
+  struct FoundSize {
+    const DataFile* file = nullptr;
+    uint64_t size = 0;
+  };
+  // Reads rows that follow each other in one file: `count` of them, from `row` on.
+  Status readRows(const InputRows& rows, const Piece& piece, uint64_t row, uint64_t count, std::byte* to,
+                  FoundSize& found) const;
   // Converts a row's elements to the plan's type. Errors do not name the row.
   Status take(const InputRows& rows, DataType type, const std::byte* from, std::byte* to) const;
   void findWanted(const plan::Plan& plan);
   // "--data" or "--eval-data".
   const char* option() const { return reader_ == DataReader::kTraining ? "--data" : "--eval-data"; }
 
-  std::vector<MappedFile> files_;
+  std::vector<DataFile> files_;
   std::vector<InputRows> inputs_;
   std::vector<std::string> names_, notes_;
   std::unique_ptr<PipeRows> pipe_;

@@ -134,14 +134,20 @@ Expected<NpyHeader> parseNpyHeader(std::span<const std::byte> file) {
   return NpyHeader{*type, header.shape(), *bytes};
 }
 
-Expected<NpyArray> parseNpy(std::span<const std::byte> file) {
-  Expected<NpyHeader> header = parseNpyHeader(file);
+Expected<NpyHeader> parseNpyHeader(std::span<const std::byte> head, uint64_t size) {
+  Expected<NpyHeader> header = parseNpyHeader(head);
   if (!header.ok()) return header.status();
   std::optional<uint64_t> count = plan::elementCount(header->shape);
-  size_t available = file.size() - header->bytes;
+  uint64_t available = size - header->bytes;
   if (!count || *count * bytesOf(header->type) != available)
     return Status::error(cat("shape ", shapeText(header->shape), " of ", nameOf(header->type), " does not match the ",
                              available, " bytes that follow the header; the file is truncated or damaged"));
+  return header;
+}
+
+Expected<NpyArray> parseNpy(std::span<const std::byte> file) {
+  Expected<NpyHeader> header = parseNpyHeader(file, file.size());
+  if (!header.ok()) return header.status();
   return NpyArray{header->type, header->shape, file.subspan(header->bytes)};
 }
 

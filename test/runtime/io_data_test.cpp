@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <set>
 
 #include "runtime/io/DataSource.h"
@@ -118,6 +121,83 @@ TEST_F(Data, ShuffledEpochsAreDifferentPermutationsAndInputsAgree) {
   EXPECT_GT(std::set(epochs.begin(), epochs.end()).size(), 20u);
 }
 
+// A file whose rows can no longer be read while a run goes on: of every type, held in memory and not.
+TEST_F(Data, FilesThatBecomeShorterAreErrorsThatNameTheRow) {
+  struct Way {
+    const char* file;
+    std::string head;  // bytes before the rows
+    uint64_t rowBytes;
+    const char* argument;
+  };
+  const std::string header = *io::npyHeader(io::DataType::F32, std::vector<int64_t>{2'000'000, 3}),
+                    converted = *io::npyHeader(io::DataType::F64, std::vector<int64_t>{1'000'000, 3});
+  const Way ways[] = {
+      {"large.npy", header, 12, "x="}, {"converted.npy", converted, 24, "x="}, {"large.u32", "", 12, "t="}};
+  for (const Way& way : ways) {
+    SCOPED_TRACE(way.file);
+    const std::string path = folder_ / way.file;
+    writeFile(path, way.head);
+    const uint64_t rows = 24'000'000 / way.rowBytes;
+    ASSERT_EQ(truncate(path.c_str(), static_cast<off_t>(way.head.size() + rows * way.rowBytes)), 0);
+    plan_ = twoInputs();
+    plan_.mutable_inputs()->DeleteSubrange(way.argument[0] == 'x' ? 1 : 0, 1);
+    auto data = open({way.argument + path});
+    ASSERT_TRUE(data.ok()) << data.status().message();
+    std::vector<std::byte> bytes(2 * 3 * (way.argument[0] == 'x' ? 4 : 8));
+    EXPECT_TRUE(data->read(0, 0, rows - 2, bytes).ok());
+    ASSERT_EQ(truncate(path.c_str(), static_cast<off_t>(way.head.size() + 1001 * way.rowBytes - 1)), 0);
+    EXPECT_TRUE(data->read(0, 0, 998, bytes).ok());
+    EXPECT_THAT(data->read(0, 0, 999, bytes).message(),
+                AllOf(HasSubstr(path + ", row 1000: the file has "), HasSubstr("it has become shorter")));
+    EXPECT_THAT(data->read(0, 0, rows - 2, bytes).message(),
+                HasSubstr(cat(path, ", row ", rows - 2, ": the file has ")));
+    std::filesystem::remove(path);
+  }
+  plan_ = twoInputs();
+  auto held = open({"x=" + (folder_ / "x.npy"), "t=" + (folder_ / "t.npy")});
+  ASSERT_TRUE(held.ok());
+  std::filesystem::resize_file(folder_ / "x.npy", std::filesystem::file_size(folder_ / "x.npy") - 8 * 3 - 1);
+  std::vector<float> values(6);
+  EXPECT_TRUE(held->read(0, 0, 0, std::as_writable_bytes(std::span(values))).ok());
+  EXPECT_THAT(held->read(0, 0, 2, std::as_writable_bytes(std::span(values))).message(),
+              HasSubstr("x.npy, row 3: the file has "));
+}
+
+// Rows of 5 files that follow each other, or not, in one batch.
+TEST_F(Data, RunsOfRowsEndWithTheirFile) {
+  plan_.mutable_inputs(0)->set_shape(0, 16);
+  plan_.mutable_inputs(1)->set_shape(0, 16);
+  plan_.set_batch(32);
+  for (const char* type : {"<f4", "<f8"}) {
+    for (int file = 0; file < 5; ++file) {
+      std::vector<double> wide;
+      std::vector<float> narrow;
+      std::vector<int64_t> t;
+      for (int i = 0; i < 3 * (file + 1); ++i)
+        wide.push_back(file * 100 + i), narrow.push_back(static_cast<float>(file * 100 + i)),
+            t.push_back(file * 100 + i);
+      const std::vector<int64_t> shape{file + 1, 3};
+      writeFile(folder_ / cat("p", file, ".npy"),
+                type[2] == '4' ? npy<float>(type, shape, narrow) : npy<double>(type, shape, wide));
+      writeFile(folder_ / cat("q", file, ".npy"), npy<int64_t>("<i8", shape, t));
+    }
+    for (std::optional<int64_t> seed : {std::optional<int64_t>(), std::optional<int64_t>(4)}) {
+      auto data = open({"x=" + (folder_ / "p*.npy"), "t=" + (folder_ / "q*.npy")}, seed);
+      ASSERT_TRUE(data.ok()) << data.status().message();
+      ASSERT_EQ(data->rows(), 15u);
+      std::vector<float> x(48);
+      std::vector<int64_t> t(48);
+      ASSERT_TRUE(data->read(1, 0, 7, std::as_writable_bytes(std::span(x))).ok());
+      ASSERT_TRUE(data->read(1, 1, 7, std::as_writable_bytes(std::span(t))).ok());
+      for (size_t i = 0; i < 48; ++i) {
+        EXPECT_EQ(x[i], static_cast<float>(t[i]));
+        EXPECT_EQ(t[i], t[i - i % 3] + static_cast<int64_t>(i % 3));
+      }
+      EXPECT_TRUE(seed || t[0] == 300 + 3 * ((7 + 16) % 15 - 6)) << t[0];
+    }
+  }
+}
+
 TEST_F(Data, LabelsOutOfRangeAreErrorsThatNameTheRow) {
   plan_.mutable_inputs(1)->set_classes(42);
   std::vector<int64_t> labels(15);
@@ -203,10 +283,10 @@ TEST_F(Data, FilesOfAPatternAreReadAsOne) {
   }
   EXPECT_THAT(seen, ::testing::UnorderedElementsAre(0, 0, 3, 3, 50, 50, 53, 53, 56, 56, 80, 80, 83, 83));
   // Processes that read other files differ in what they state, also where only the division into files differs.
-  const std::vector<std::string> facts = data->describe();
+  const std::vector<std::string> facts = *data->describe();
   EXPECT_THAT(facts[0], HasSubstr("7 rows of u8 in 3 files of 27 bytes"));
   writeFile(folder_ / "train-3.u8", tokens(81, 7));
-  EXPECT_NE(open({"x,t=" + (folder_ / "train-*.u8")})->describe(), facts);
+  EXPECT_NE(*open({"x,t=" + (folder_ / "train-*.u8")})->describe(), facts);
 }
 
 TEST_F(Data, PatternsOfArrays) {
