@@ -1,7 +1,6 @@
 #include "codegen/cpu/CpuKernels.h"
 
 #include <atomic>
-#include <thread>
 
 #include "codegen/cpu/FlatImage.h"
 #include "codegen/cpu/KernelCompiler.h"
@@ -9,6 +8,7 @@
 #include "codegen/fusion/DistinctPrograms.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Target/TargetMachine.h"
+#include "runtime/base/Threads.h"
 
 using namespace mlir;
 using namespace sheaf::train;
@@ -60,11 +60,8 @@ FailureOr<CpuImage> compileFusions(ArrayRef<FusionOp> fusions, std::vector<std::
     jobs.push_back({program, symbol, {}, {}, {}});
 
   std::atomic<size_t> next{0};
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min<size_t>(options.threads, jobs.size()); ++i)
-    threads.emplace_back([&] { compileJobs(jobs, next, *target); });
-  if (!jobs.empty()) compileJobs(jobs, next, *target);
-  for (std::thread& thread : threads) thread.join();
+  if (!jobs.empty())
+    shareWork(std::min<size_t>(options.threads, jobs.size()), [&] { compileJobs(jobs, next, *target); });
 
   CpuImage image{{}, target->cpu, target->features, {}, {}};
   for (Job& job : jobs) {

@@ -1,13 +1,13 @@
 #include "codegen/cuda/CudaKernels.h"
 
 #include <atomic>
-#include <thread>
 
 #include "codegen/cuda/GpuRowKernel.h"
 #include "codegen/cuda/PtxCompiler.h"
 #include "codegen/fusion/DistinctPrograms.h"
 #include "llvm/Target/TargetMachine.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "runtime/base/Threads.h"
 
 using namespace mlir;
 using namespace sheaf::train;
@@ -43,11 +43,7 @@ void emitJobs(ArrayRef<Job*> jobs, std::atomic<size_t>& next, int architecture) 
 
 LogicalResult emitAll(ArrayRef<Job*> jobs, const CudaTargetOptions& options) {
   std::atomic<size_t> next{0};
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min<size_t>(options.threads, jobs.size()); ++i)
-    threads.emplace_back([&] { emitJobs(jobs, next, options.architecture); });
-  emitJobs(jobs, next, options.architecture);
-  for (std::thread& thread : threads) thread.join();
+  shareWork(std::min<size_t>(options.threads, jobs.size()), [&] { emitJobs(jobs, next, options.architecture); });
   for (Job* job : jobs)
     if (job->ptx.empty()) {
       FusionOp fusion = job->program->fusion;

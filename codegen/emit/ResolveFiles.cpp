@@ -1,6 +1,5 @@
 #include <atomic>
 #include <filesystem>
-#include <thread>
 
 #include "codegen/emit/Emit.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -8,6 +7,7 @@
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Hash.h"
 #include "runtime/base/MappedFile.h"
+#include "runtime/base/Threads.h"
 
 using namespace mlir;
 namespace fs = std::filesystem;
@@ -48,10 +48,7 @@ void hashPieces(ArrayRef<Piece> pieces, unsigned threads) {
   auto work = [&] {
     for (size_t i; (i = next++) < pieces.size();) *pieces[i].hash = static_cast<int64_t>(xxh64(pieces[i].bytes));
   };
-  std::vector<std::thread> others;
-  for (size_t i = 1; i < std::min<size_t>(threads, pieces.size()); ++i) others.emplace_back(work);
-  work();
-  for (std::thread& other : others) other.join();
+  shareWork(std::min<size_t>(threads, pieces.size()), work);
 }
 
 // Appends hashes to the sources of parameters, copied tensors and constants that lie in files that exist.

@@ -3,14 +3,56 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <string_view>
 
+#include "runtime/base/Print.h"
 #include "runtime/base/RegularFile.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf {
+
+// The table of mappings, which a signal handler reads: entries are linked once and used again, never freed.
+struct MappedFile::Entry {
+  static constexpr size_t kPathBytes = 1024;
+  std::atomic<bool> used{true};
+  std::atomic<const std::byte*> begin{nullptr};  // null: nothing is mapped
+  std::atomic<size_t> size{0};
+  char path[kPathBytes] = {};
+  Entry* next = nullptr;
+
+  static std::atomic<Entry*> first;
+
+  static Entry* take(const std::string& path) {
+    Entry* entry = first.load();
+    for (; entry; entry = entry->next)
+      if (bool used = false; entry->used.compare_exchange_strong(used, true)) break;
+    if (!entry) {
+      entry = new Entry;
+      entry->next = first.load();
+      while (!first.compare_exchange_weak(entry->next, entry)) {
+      }
+    }
+    // The end of a long path says more than its beginning.
+    const std::string text = shownLine(path);
+    std::snprintf(entry->path, kPathBytes, "%s",
+                  text.c_str() + (text.size() < kPathBytes ? 0 : text.size() - kPathBytes + 1));
+    return entry;
+  }
+};
+
+std::atomic<MappedFile::Entry*> MappedFile::Entry::first{nullptr};
+
+const char* mappedFileAt(const void* address) {
+  const auto* byte = static_cast<const std::byte*>(address);
+  for (const MappedFile::Entry* entry = MappedFile::Entry::first.load(); entry; entry = entry->next)
+    if (const std::byte* begin = entry->begin.load(); begin && byte >= begin && byte < begin + entry->size.load())
+      return entry->path;
+  return nullptr;
+}
 
 Status refuseLfsPointer(const std::string& path, std::span<const std::byte> bytes) {
   constexpr size_t kMostBytes = 1024;  // the format's own limit
@@ -35,6 +77,7 @@ Expected<MappedFile> MappedFile::open(const std::string& path) {
   file.path_ = path;
   file.size_ = static_cast<size_t>(opened->size);
   if (file.size_ > 0) {
+    file.entry_ = Entry::take(path);
     void* data = mmap(nullptr, file.size_, PROT_READ, MAP_SHARED, descriptor, 0);
     if (data == MAP_FAILED) {
       int error = errno;
@@ -43,6 +86,8 @@ Expected<MappedFile> MappedFile::open(const std::string& path) {
       return Status::error(cat("cannot map ", path, ": ", std::strerror(error)));
     }
     file.data_ = static_cast<const std::byte*>(data);
+    file.entry_->size = file.size_;
+    file.entry_->begin = file.data_;
   }
   close(descriptor);
   SHEAF_RETURN_IF_ERROR(refuseLfsPointer(path, file.bytes()));
@@ -64,6 +109,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(entry_, other.entry_);
   return *this;
 }
 
@@ -77,7 +123,9 @@ void MappedFile::release(std::span<const std::byte> part) const {
 }
 
 MappedFile::~MappedFile() {
+  if (entry_) entry_->begin = nullptr;
   if (data_) munmap(const_cast<std::byte*>(data_), size_);
+  if (entry_) entry_->used = false;
 }
 
 }  // namespace sheaf

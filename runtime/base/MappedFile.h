@@ -14,6 +14,9 @@ namespace sheaf {
 // Refuses a Git LFS pointer: the text file that stands for a large file in a checkout without Git LFS.
 Status refuseLfsPointer(const std::string& path, std::span<const std::byte> bytes);
 
+// The path, as it may be printed, of the mapped file that has an address; null: none has. Safe in a signal handler.
+const char* mappedFileAt(const void* address);
+
 class MappedFile {
  public:
   // Maps a file whole. An error if it cannot be read, or is a Git LFS pointer.
@@ -36,6 +39,9 @@ class MappedFile {
   std::string path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  struct Entry;
+  Entry* entry_ = nullptr;  // in the table of mappings
+  friend const char* mappedFileAt(const void* address);
 };
 
 }  // namespace sheaf

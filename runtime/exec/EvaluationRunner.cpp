@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
-#include <thread>
 
 #include "runtime/base/Text.h"
 #include "runtime/exec/StopVote.h"
@@ -43,10 +42,11 @@ bool hasPerplexity(const plan::Plan& plan) {
 // before.
 class BatchGate {
  public:
-  BatchGate(int64_t batches, const std::atomic<bool>& interrupted, comm::ProcessGroup* processes)
+  BatchGate(int64_t batches, const std::atomic<bool>& interrupted, comm::ProcessGroup* processes,
+            const RunThreads& threads)
       : batches_(batches), interrupted_(interrupted) {
     if (processes)
-      vote_.emplace(*processes, [this](int64_t batch, const Expected<bool>& stop) {
+      vote_.emplace(*processes, *threads.vote, [this](int64_t batch, const Expected<bool>& stop) {
         if (!stop.ok()) return fail(stop.status());
         std::lock_guard lock(mutex_);
         decide(batch, *stop);
@@ -112,10 +112,11 @@ Status checkEvaluable(const plan::Plan& plan, uint64_t rows) {
 }
 
 EvaluationRunner::EvaluationRunner(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks,
-                                   const io::DataSource& data, int64_t firstRank, const std::atomic<bool>& interrupted,
-                                   comm::ProcessGroup* processes)
+                                   const RunThreads& threads, const io::DataSource& data, int64_t firstRank,
+                                   const std::atomic<bool>& interrupted, comm::ProcessGroup* processes)
     : plan_(plan),
       ranks_(ranks),
+      threads_(threads),
       data_(data),
       firstRank_(firstRank),
       interrupted_(interrupted),
@@ -175,20 +176,17 @@ Expected<EvaluationResult> EvaluationRunner::run(OutputFiles* outputs) {
   Status failed;
   bool interrupted = false;
   {
-    BatchGate gate(batches, interrupted_, processes_);
-    std::vector<std::thread> threads;
-    for (size_t rank = 0; rank < ranks_.size(); ++rank)
-      threads.emplace_back([&, rank] {
-        Status status = runRank(rank, gate, outputs, results);
-        if (status.ok()) return;
-        gate.fail(status);
-        ranks_[rank]->abort(status.message());
-        // What the streams still hold refers to this evaluation: they must be empty before it ends.
-        (void)ranks_[rank]->synchronize();
-        std::lock_guard lock(mutex);
-        if (failed.ok()) failed = std::move(status);
-      });
-    for (std::thread& thread : threads) thread.join();
+    BatchGate gate(batches, interrupted_, processes_, threads_);
+    threads_.ranks->run([&](size_t rank) {
+      Status status = runRank(rank, gate, outputs, results);
+      if (status.ok()) return;
+      gate.fail(status);
+      ranks_[rank]->abort(status.message());
+      // The streams must be empty before this evaluation ends, because what they hold refers to it.
+      (void)ranks_[rank]->synchronize();
+      std::lock_guard lock(mutex);
+      if (failed.ok()) failed = std::move(status);
+    });
     // The others wait for a rank that failed, and a vote for them.
     if (!failed.ok() && processes_) processes_->fail(failed.message());
     interrupted = gate.stopped();

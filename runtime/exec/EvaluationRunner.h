@@ -11,6 +11,7 @@
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/device/Device.h"
 #include "runtime/exec/OutputFiles.h"
+#include "runtime/exec/RunThreads.h"
 #include "runtime/io/DataSource.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -34,8 +35,8 @@ class EvaluationRunner {
   // The plan must have passed checkEvaluable() with this data. `firstRank`: of this process. `interrupted`: asks for an
   // early end. `processes`: null if there is one.
   EvaluationRunner(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks,
-                   const io::DataSource& data, int64_t firstRank, const std::atomic<bool>& interrupted,
-                   comm::ProcessGroup* processes);
+                   const RunThreads& threads, const io::DataSource& data, int64_t firstRank,
+                   const std::atomic<bool>& interrupted, comm::ProcessGroup* processes);
 
   // Evaluates with the weights that the ranks hold, and changes nothing that they keep from step to step. Only between
   // runs of the trainer. Tensors go to `outputs`, which may be null.
@@ -50,6 +51,7 @@ class EvaluationRunner {
 
   const plan::Plan& plan_;
   const std::vector<std::unique_ptr<RankContext>>& ranks_;
+  const RunThreads& threads_;
   const io::DataSource& data_;
   const int64_t firstRank_;
   const std::atomic<bool>& interrupted_;

@@ -5,9 +5,10 @@
 #include <cmath>
 #include <memory>
 #include <sstream>
-#include <thread>
 
 #include "runtime/base/AtomicFile.h"
+#include "runtime/base/Shortage.h"
+#include "runtime/base/Standstill.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/transport/ProcessCommunicator.h"
 #include "runtime/exec/CopiedWeights.h"
@@ -22,6 +23,7 @@
 #include "runtime/exec/Progress.h"
 #include "runtime/exec/RunInputs.h"
 #include "runtime/exec/RunLog.h"
+#include "runtime/exec/RunThreads.h"
 #include "runtime/exec/SavedState.h"
 #include "runtime/exec/StateSaver.h"
 #include "runtime/exec/Trainer.h"
@@ -43,6 +45,9 @@ namespace {
 
 // Of a GPU's rank, for updates on the host.
 constexpr int64_t kMostThreadsOnHost = 1024;
+
+// Address space that is more than the code that oneDNN makes at run time.
+constexpr uint64_t kLibraryCode = uint64_t{64} << 20;
 
 Status checkWritable(const char* option, const std::string& path) {
   if (path.empty()) return {};
@@ -81,19 +86,24 @@ class Run {
   Run(const RunOptions& options, RunControl& control, Job& job) : options_(options), control_(control), job_(job) {}
 
   Status execute() {
-    Expected<RunInputs> inputs = readInputs(options_, control_, job_);
-    if (!inputs.ok()) return inputs.status();
-    in_ = std::move(*inputs);
+    SHEAF_RETURN_IF_ERROR(guarded("what the run reads", [&] {
+      Expected<RunInputs> inputs = readInputs(options_, control_, job_);
+      if (inputs.ok()) in_ = std::move(*inputs);
+      return inputs.status();
+    }));
     SHEAF_RETURN_IF_ERROR(openOutputs());
     SHEAF_RETURN_IF_ERROR(settle());
     SHEAF_RETURN_IF_ERROR(openDevice());
     StateAccess state(*in_.plan, ranks_, job_.firstRank(), job_.group());
-    SHEAF_RETURN_IF_ERROR(initialise(state));
+    SHEAF_RETURN_IF_ERROR(guarded("the weights", [&] { return initialise(state); }));
     SHEAF_RETURN_IF_ERROR(commitFirstState());
     if (!options_.saveState.empty())
-      saver_.emplace(state, StateSaver::Options{options_.saveState, options_.saveStaging, [this](int64_t step) {
-                                                  return kept_ ? kept_->prune(step) : Status();
-                                                }});
+      SHEAF_RETURN_IF_ERROR(guarded("staging of saved states (--save-staging)", [&] {
+        saver_.emplace(state, StateSaver::Options{options_.saveState, options_.saveStaging, [this](int64_t step) {
+                                                    return kept_ ? kept_->prune(step) : Status();
+                                                  }});
+        return saver_->status();
+      }));
     Status status = trainAndSave(state);
     // What was copied before the run failed is whole, if no other process is needed for it.
     if (!status.ok() && saver_ && !job_.group()) (void)finishSaves();
@@ -225,6 +235,13 @@ class Run {
                     .note = [&](const std::string& name, const std::string& value) { notes.set(name, value); }});
     if (!ranks.ok()) return ranks.status();
     ranks_ = std::move(*ranks);
+    Expected<RunThreads> started = RunThreads::start(ranks_.size(), job_.group() != nullptr);
+    if (!started.ok()) return started.status();
+    runThreads_ = std::move(*started);
+    if (onCpu)
+      SHEAF_RETURN_IF_ERROR(checkAddressSpace(
+          "libraries",
+          kLibraryCode + plan::cpuRankMemory(*in_.plan).libraries * static_cast<uint64_t>(job_.localRanks())));
     if (job_.first()) log_.begin(in_.planPath, *in_.plan, in_.position.step);
     log_.event("start", {{"plan", in_.planPath},
                          {"model", in_.plan->model()},
@@ -306,10 +323,7 @@ class Run {
   // All ranks of this process together. Returns the first error.
   Status onEachRank(Status (RankContext::*call)()) {
     std::vector<Status> statuses(ranks_.size());
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < ranks_.size(); ++i)
-      threads.emplace_back([&, i] { statuses[i] = (ranks_[i].get()->*call)(); });
-    for (std::thread& thread : threads) thread.join();
+    runThreads_.ranks->run([&](size_t i) { statuses[i] = (ranks_[i].get()->*call)(); });
     for (const Status& status : statuses) SHEAF_RETURN_IF_ERROR(status);
     return {};
   }
@@ -333,9 +347,9 @@ class Run {
       if (!files.ok()) return files.status();
       outputs = std::move(*files);
     }
-    Expected<EvaluationResult> result =
-        EvaluationRunner(*in_.plan, ranks_, *in_.evaluationData, job_.firstRank(), control_.interrupted, job_.group())
-            .run(outputs.get());
+    Expected<EvaluationResult> result = EvaluationRunner(*in_.plan, ranks_, runThreads_, *in_.evaluationData,
+                                                         job_.firstRank(), control_.interrupted, job_.group())
+                                            .run(outputs.get());
     if (!result.ok()) return result.status();
     if (result->interrupted) {
       log_.event("interrupted", {{"step", in_.position.step}});
@@ -356,7 +370,7 @@ class Run {
       gradients_.emplace(*in_.plan, job_.firstRank(), job_.localRanks(),
                          in_.position.lossScale ? in_.position.lossScale->scale : 1);
     if (!in_.tracePath.empty()) trace_.emplace(*in_.plan, in_.tracePath);
-    Trainer trainer(*in_.plan, ranks_, *in_.data,
+    Trainer trainer(*in_.plan, ranks_, runThreads_, *in_.data,
                     {.training = in_.training,
                      .step = in_.position.step,
                      .updates = in_.position.updates,
@@ -593,6 +607,7 @@ class Run {
   std::atomic<bool> errorLogged_ = false;
   std::optional<Progress> progress_;
   std::vector<std::unique_ptr<RankContext>> ranks_;
+  RunThreads runThreads_;
   std::optional<WeightFiles> weightFiles_;
   std::optional<CopiedWeights> copied_;  // for --save
   std::optional<StateSaver> saver_;
@@ -616,12 +631,25 @@ Status checkDeviceOptions(const RunOptions& options, std::string_view device) {
   return {};
 }
 
+// Other processes may have given this one up while it stood still, and are then not to blame for what follows.
+static std::string afterStandstill(const std::string& why) {
+  const std::chrono::milliseconds stood = Standstill::recent();
+  if (stood.count() == 0) return why;
+  return cat("this process did not run for ", secondsText(static_cast<double>(stood.count()) / 1000),
+             " (it was stopped or frozen, or its machine was), and others wait for SHEAF_TIMEOUT at most; then: ", why);
+}
+
 Status run(const RunOptions& options, RunControl& control) {
-  Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted, control.lost);
+  std::function<void(const std::string&)> lost;
+  if (control.lost) lost = [&control](const std::string& why) { control.lost(afterStandstill(why)); };
+  Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted, lost);
   if (!job.ok()) return job.status();
   Run run(options, control, **job);
   Status status = (*job)->end(run.execute());
-  if (!status.ok()) run.logError(status);
+  if (!status.ok()) {
+    status = Status::error(afterStandstill(status.message()));
+    run.logError(status);
+  }
   return status;
 }
 

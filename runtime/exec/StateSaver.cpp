@@ -8,6 +8,7 @@
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Json.h"
 #include "runtime/base/MappedFile.h"
+#include "runtime/base/Shortage.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/Safetensors.h"
 #include "runtime/plan/SavedParts.h"
@@ -73,7 +74,6 @@ struct StateSaver::Job {
   Clock::time_point begin;
   std::vector<io::Manifest::File> files;  // of this process's ranks, as are these:
   std::vector<Status> statuses;
-  std::vector<std::thread> threads;
   std::atomic<bool> stop = false;
   // Guarded by mutex_:
   size_t written = 0;  // ranks
@@ -85,6 +85,11 @@ StateSaver::StateSaver(const StateAccess& state, Options options) : state_(state
   if (options_.staging == 0) return;
   for (int64_t rank = state.firstRank(); rank < state.firstRank() + state.localRanks(); ++rank)
     rings_.push_back(std::make_unique<StagingRing>(plan::stagingBytes(state.plan(), rank, options_.staging)));
+  for (std::unique_ptr<Team>* team : {&copiers_, &writers_}) {
+    Expected<std::unique_ptr<Team>> started = Team::create("staging of saved states (--save-staging)", rings_.size());
+    if (status_ = started.status(); !status_.ok()) return;
+    *team = std::move(*started);
+  }
   if (!state.processes()) return;
   lost_ = std::make_shared<Lost>();
   state.processes()->watch([lost = lost_](const Status& why) {
@@ -101,7 +106,7 @@ void StateSaver::stop() {
   if (!job_) return;
   job_->stop = true;
   for (const auto& ring : rings_) ring->close();
-  for (std::thread& thread : job_->threads) thread.join();
+  writers_->wait();
   job_.reset();
 }
 
@@ -166,11 +171,9 @@ Status StateSaver::start(const RunPosition& position) {
                      .manifest = manifestOf(state_.plan(), position),
                      .begin = begin,
                      .files = std::vector<io::Manifest::File>(ranks),
-                     .statuses = std::vector<Status>(ranks),
-                     .threads = {}});
+                     .statuses = std::vector<Status>(ranks)});
   for (const auto& ring : rings_) ring->open();
-  for (size_t rank = 0; rank < ranks; ++rank)
-    job_->threads.emplace_back([this, rank, job = job_.get()] { writeRank(*job, rank); });
+  writers_->begin([this, job = job_.get()](size_t rank) { writeRank(*job, rank); });
   Status status = takeSnapshot();
   {
     std::lock_guard lock(mutex_);
@@ -185,11 +188,7 @@ Status StateSaver::start(const RunPosition& position) {
 
 Status StateSaver::takeSnapshot() {
   std::vector<Status> statuses(rings_.size());
-  std::vector<std::thread> threads;
-  for (size_t rank = 1; rank < rings_.size(); ++rank)
-    threads.emplace_back([&, rank] { statuses[rank] = snapshot(rank); });
-  statuses[0] = snapshot(0);
-  for (std::thread& thread : threads) thread.join();
+  copiers_->run([&](size_t rank) { statuses[rank] = snapshot(rank); });
   for (const Status& status : statuses) SHEAF_RETURN_IF_ERROR(status);
   return {};
 }
@@ -219,7 +218,7 @@ Status StateSaver::snapshot(size_t rank) {
 
 void StateSaver::writeRank(Job& job, size_t rank) {
   const int64_t number = state_.firstRank() + static_cast<int64_t>(rank);
-  job.statuses[rank] = [&]() -> Status {
+  job.statuses[rank] = guarded("a saved state", [&]() -> Status {
     io::Manifest::File& file = job.files[rank];
     file.name = rankFile(number);
     Expected<io::SafetensorsWriter> writer = createRankFile(job.writer.path(file.name), state_.plan(), number);
@@ -234,7 +233,7 @@ void StateSaver::writeRank(Job& job, size_t rank) {
     file.size = writer->size();
     file.checksum = writer->checksum();
     return {};
-  }();
+  });
   // What is copied would not be written: the copying ends. Of a ring that was closed the reason is known already.
   if (!job.statuses[rank].ok()) {
     keep(job.statuses[rank]);

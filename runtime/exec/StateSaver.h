@@ -14,10 +14,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "runtime/base/Status.h"
+#include "runtime/base/Threads.h"
 #include "runtime/exec/SavedState.h"
 #include "runtime/exec/StagingRing.h"
 #include "runtime/exec/StateAccess.h"
@@ -41,7 +41,7 @@ class StateSaver {
     // Called on process 0 after each commit, perhaps from another thread.
     std::function<Status(int64_t step)> committed = {};
   };
-  // `state` outlives this object. Memory for staging is taken here.
+  // `state` outlives this object. Memory and threads for staging are taken here; status() says if there are none.
   StateSaver(const StateAccess& state, Options options);
   // Abandons what is not complete: nothing remains of it.
   ~StateSaver();
@@ -74,6 +74,7 @@ class StateSaver {
   const StateAccess& state_;
   const Options options_;
   std::vector<std::unique_ptr<StagingRing>> rings_;  // of this process's ranks
+  std::unique_ptr<Team> copiers_, writers_;          // one for each of them
   std::unique_ptr<Job> job_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

@@ -6,8 +6,10 @@
 
 namespace sheaf::exec {
 
-StopVote::StopVote(comm::ProcessGroup& processes, Answer answer)
-    : processes_(processes), answer_(std::move(answer)), thread_([this] { serve(); }) {}
+StopVote::StopVote(comm::ProcessGroup& processes, Team& team, Answer answer)
+    : processes_(processes), answer_(std::move(answer)), team_(team) {
+  team_.begin([this](size_t) { serve(); });
+}
 
 StopVote::~StopVote() {
   {
@@ -15,7 +17,7 @@ StopVote::~StopVote() {
     end_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  team_.wait();
 }
 
 void StopVote::ask(int64_t step, bool stop) {

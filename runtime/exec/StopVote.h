@@ -7,19 +7,20 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "runtime/base/Status.h"
+#include "runtime/base/Threads.h"
 #include "runtime/comm/process/ProcessGroup.h"
 
 namespace sheaf::exec {
 
 class StopVote {
  public:
-  // Results arrive in order on a separate thread. After an error there are no more.
+  // Results arrive in order on the thread of `team`, which has one and nothing else to do. After an error there are no
+  // more.
   using Answer = std::function<void(int64_t step, const Expected<bool>& stop)>;
-  StopVote(comm::ProcessGroup& processes, Answer answer);
+  StopVote(comm::ProcessGroup& processes, Team& team, Answer answer);
   // Returns after the last result.
   ~StopVote();
 
@@ -35,7 +36,7 @@ class StopVote {
   std::condition_variable changed_;
   std::deque<std::pair<int64_t, bool>> questions_;
   bool end_ = false;
-  std::thread thread_;
+  Team& team_;
 };
 
 }  // namespace sheaf::exec

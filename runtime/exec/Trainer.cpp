@@ -1,7 +1,6 @@
 #include "runtime/exec/Trainer.h"
 
 #include <optional>
-#include <thread>
 
 #include "runtime/base/Text.h"
 #include "runtime/exec/FileResume.h"
@@ -41,9 +40,10 @@ Status checkTrainable(const plan::Plan& plan) {
 }
 
 Trainer::Trainer(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks,
-                 const io::DataSource& data, TrainerOptions options)
+                 const RunThreads& threads, const io::DataSource& data, TrainerOptions options)
     : plan_(plan),
       ranks_(ranks),
+      threads_(threads),
       data_(data),
       options_(std::move(options)),
       hasNorm_(bodyWrites(plan, plan::GRADIENT_NORM)),
@@ -151,27 +151,26 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
                            return values;
                          }});
   if (options_.processes)
-    vote.emplace(*options_.processes, [&ledger](int64_t step, const Expected<bool>& stop) {
+    vote.emplace(*options_.processes, *threads_.vote, [&ledger](int64_t step, const Expected<bool>& stop) {
       if (stop.ok())
         ledger.voted(step, *stop);
       else
         ledger.fail(stop.status());
     });
   std::vector<Status> ends(ranks_.size());
-  std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < ranks_.size(); ++rank)
-    threads.emplace_back([&, rank] {
-      if (Status status = runRank(ledger, rank, step_); !status.ok()) {
-        ledger.fail(status);
-        ranks_[rank]->abort(status.message());
-        // What the streams still hold refers to this run: they must be empty before it ends.
-        ends[rank] = ranks_[rank]->synchronize();
-      }
-      ledger.rankDone();
-    });
+  threads_.ranks->begin([&](size_t rank) {
+    Status status = runRank(ledger, rank, step_);
+    if (!status.ok()) {
+      ledger.fail(status);
+      ranks_[rank]->abort(status.message());
+      // The streams must be empty before this run ends, because what they hold refers to it.
+      ends[rank] = ranks_[rank]->synchronize();
+    }
+    ledger.rankDone();
+  });
   StepResult result;
   while (ledger.nextResult(result)) report(result);
-  for (std::thread& thread : threads) thread.join();
+  threads_.ranks->wait();
   Status why = ledger.status();
   // A vote that fails says which process is lost, and the device where its rank was then.
   if (!why.ok() && options_.processes)

@@ -13,6 +13,7 @@
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/device/Device.h"
 #include "runtime/exec/Gradients.h"
+#include "runtime/exec/RunThreads.h"
 #include "runtime/exec/StepLedger.h"
 #include "runtime/exec/Trace.h"
 #include "runtime/io/Checkpoint.h"
@@ -38,8 +39,8 @@ struct TrainerOptions {
 
 class Trainer {
  public:
-  Trainer(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks, const io::DataSource& data,
-          TrainerOptions options);
+  Trainer(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks, const RunThreads& threads,
+          const io::DataSource& data, TrainerOptions options);
 
   // Runs the prologue, up to `steps` bodies and the epilogue, then synchronizes the ranks. `report` receives the
   // results in order on the calling thread. Ends early, after the same step on all processes, when one is interrupted,
@@ -69,6 +70,7 @@ class Trainer {
 
   const plan::Plan& plan_;
   const std::vector<std::unique_ptr<RankContext>>& ranks_;
+  const RunThreads& threads_;
   const io::DataSource& data_;
   const TrainerOptions options_;
   bool hasNorm_ = false;

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
-#include <thread>
 
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/measure/HandOff.h"
@@ -215,6 +214,11 @@ Status InstructionTimer::combine(Timing& taken) const {
 Expected<InstructionTimer::Timing> InstructionTimer::measure(const Run& run) {
   if (checkInterrupt_) SHEAF_RETURN_IF_ERROR(checkInterrupt_());
   const size_t ranks = contexts_.size();
+  if (!others_) {
+    Expected<std::unique_ptr<Team>> others = Team::create("measurements", ranks - 1);
+    if (!others.ok()) return others.status();
+    others_ = std::move(*others);
+  }
   std::barrier start(static_cast<ptrdiff_t>(ranks));
   std::vector<double> begin(ranks), end(ranks);
   std::mutex mutex;
@@ -225,10 +229,9 @@ Expected<InstructionTimer::Timing> InstructionTimer::measure(const Run& run) {
     std::lock_guard lock(mutex);
     if (failed.ok() && !seconds.ok()) failed = seconds.status();
   };
-  std::vector<std::thread> threads;
-  for (size_t rank = 1; rank < ranks; ++rank) threads.emplace_back(runRank, rank);
+  others_->begin([&](size_t other) { runRank(other + 1); });
   runRank(0);
-  for (std::thread& thread : threads) thread.join();
+  others_->wait();
   if (!failed.ok()) return failed;
   double fastest = end[0] - begin[0];
   for (size_t rank = 1; rank < ranks; ++rank) fastest = std::min(fastest, end[rank] - begin[rank]);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/Threads.h"
 #include "runtime/device/Device.h"
 #include "runtime/measure/MeasureParts.h"
 #include "runtime/plan/Library.h"
@@ -101,6 +102,7 @@ class InstructionTimer {
   std::map<plan::Buffer::Space, uint32_t> spaces_;  // buffers
   std::vector<Group> groups_;
   std::vector<std::unique_ptr<RankContext>> contexts_;
+  std::unique_ptr<Team> others_;  // the threads of all ranks but the first
   const std::shared_ptr<const StepValues> step_ = std::make_shared<StepValues>();
 };
 

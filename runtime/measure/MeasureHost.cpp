@@ -5,10 +5,10 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "runtime/base/Text.h"
+#include "runtime/base/Threads.h"
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/measure/MeasureParts.h"
 
@@ -51,7 +51,7 @@ struct Part {
 };
 
 // Elements a second of so many threads at once, each with a part of so many: the median of some repetitions.
-double updateRate(int64_t threads, size_t each) {
+Expected<double> updateRate(int64_t threads, size_t each) {
   std::vector<double> seconds;
   Clock::time_point begin;
   // Ends a repetition, and begins the next one. The first warms up.
@@ -61,17 +61,16 @@ double updateRate(int64_t threads, size_t each) {
     begin = now;
     ++repetition;
   });
-  std::vector<std::thread> workers;
-  for (int64_t i = 0; i < threads; ++i)
-    workers.emplace_back([&] {
-      Part part(each);
+  Expected<std::unique_ptr<Team>> workers = Team::create("updates on the host", static_cast<size_t>(threads));
+  if (!workers.ok()) return workers.status();
+  (*workers)->run([&](size_t) {
+    Part part(each);
+    turn.arrive_and_wait();
+    for (int repetition = 0; repetition <= kRepetitions; ++repetition) {
+      part.update();
       turn.arrive_and_wait();
-      for (int repetition = 0; repetition <= kRepetitions; ++repetition) {
-        part.update();
-        turn.arrive_and_wait();
-      }
-    });
-  for (std::thread& worker : workers) worker.join();
+    }
+  });
   std::nth_element(seconds.begin(), seconds.begin() + kRepetitions / 2, seconds.end());
   return static_cast<double>(threads) * static_cast<double>(each) / seconds[kRepetitions / 2];
 }
@@ -86,7 +85,10 @@ Status measureHostUpdates(const MeasureOptions& options, profile::ProfileData& d
     Expected<std::vector<std::string>> ready = options.processes->allGather("", "updates on the host");
     if (!ready.ok()) return ready.status();
   }
-  double rate = updateRate(threads, std::max(kElements / static_cast<size_t>(threads * processes), kLeastElements));
+  const Expected<double> measured =
+      updateRate(threads, std::max(kElements / static_cast<size_t>(threads * processes), kLeastElements));
+  if (!measured.ok()) return measured.status();
+  double rate = *measured;
   if (options.processes) {
     Expected<std::vector<std::string>> all = options.processes->allGather(
         std::string(reinterpret_cast<const char*>(&rate), sizeof rate), "updates on the host");

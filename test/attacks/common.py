@@ -48,12 +48,26 @@ def free_port():
         return listener.getsockname()[1]
 
 
-class Processes:
-    """A job's processes. more(rank): variables of one; descriptors: their limit; first(): called when process 0 has been started."""
+def limiting(limits, user=None):
+    """Returns a function for a child that is to become a program: it takes limits {resource: most}, soft and hard, and another user's id."""
 
-    def __init__(self, session, count, ranks, *arguments, limit, port=None, more=lambda rank: {}, descriptors=None, first=lambda: None):
+    def apply():
+        for what, most in limits.items():
+            resource.setrlimit(what, (most, most))
+        if user is not None:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+
+    return apply
+
+
+class Processes:
+    """A job's processes. more(rank): variables of one; limits: of each; user(rank): that of one (limiting); first(): called when process 0 has been started."""
+
+    def __init__(self, session, count, ranks, *arguments, limit, port=None, more=lambda rank: {}, limits=None, user=lambda rank: None, steps=2, first=lambda: None):
         self.port, self.limit, where = port or free_port(), limit, session.folder()
-        command = [session.tools / "sheaf-run", plan(session, ranks), *data_arguments(CONFIG), "--steps", 2, *arguments]
+        command = [session.tools / "sheaf-run", plan(session, ranks), *data_arguments(CONFIG), "--steps", steps, *arguments]
         self.errors = [where / f"err-{rank}" for rank in range(count)]
         self.popen = []
         for rank, path in enumerate(self.errors):
@@ -62,7 +76,7 @@ class Processes:
                 self.popen.append(subprocess.Popen(
                     list(map(str, command)), stdin=subprocess.DEVNULL, stdout=err, stderr=err,
                     env={**os.environ, **{k: str(v) for k, v in given.items()}},
-                    preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))) if descriptors else None))
+                    preexec_fn=limiting(limits or {}, user(rank))))
             if rank == 0:
                 first()
 

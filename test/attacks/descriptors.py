@@ -1,6 +1,7 @@
 """Jobs whose processes may open few files: each ends in order, or with a message and within the limit."""
 import concurrent.futures
 import itertools
+import resource
 
 from common import Processes, tally, text
 
@@ -10,7 +11,7 @@ LIMITS, COUNTS, WAYS = range(4, 40), (1, 2, 4), ("memory", "sockets")
 
 def one(session, descriptors, count, way):
     more = (lambda rank: {"SHEAF_HOST": rank}) if way == "sockets" else (lambda rank: {})
-    return Processes(session, count, 4, limit=LIMIT, more=more, descriptors=descriptors).ends(1.25 * LIMIT + 10)
+    return Processes(session, count, 4, limit=LIMIT, more=more, limits={resource.RLIMIT_NOFILE: descriptors}).ends(1.25 * LIMIT + 10)
 
 
 def few(session):

@@ -23,7 +23,7 @@ sys.path += [str(HERE), str(HERE.parent / "e2e")]
 
 from harness import Session  # noqa: E402
 
-MODULES = ("backlogs", "chains", "descriptors", "files", "idle")
+MODULES = ("backlogs", "chains", "descriptors", "files", "idle", "limits")
 
 
 def unshare_network():

@@ -34,7 +34,9 @@ CORE = (
     r"cut-files/((compile|check|fit)/weight/pointer|compile/constant/empty|run/pages|pointers)",
     r"output-files/(replaced/sheaf-compile|links|run|folders|endings)", r"written-files/(two-runs/index|modes|without-state/processes-2/last)", r"weights/(in-part|tied/torchscript|copied/raw)",
     r"trained/(gradients/(straight-through/(raw|optimized)|padding/raw|buffers/torchscript)|doubts|constants)",
-    r"readers/(sheaf-(check|export)|sheaf-run|links)", r"long-models/(operands|calls|texts|sums)", r"bad-steps/(ignored-labels/(skip/ranks-2|f16/micro-batches)|nan/stop)", r"inputs/(unneeded|shifted|ids/plain)",
+    r"readers/(sheaf-(check|export)|sheaf-run|links)", r"long-models/(operands|calls|texts|sums)",
+    r"bad-steps/(ignored-labels/(skip/ranks-2|f16/micro-batches)|nan/stop)", r"inputs/(unneeded|shifted|ids/plain)",
+    r"endings/(shorter-data/read|threads|memory|file-sizes)",
     r"commands/(compile-to/zero|text-round-trip/gpt2-tiny|defaults|schedule|freeze|summary|help|on-nan/skip)", r"errors/.*",
 )
 # Groups without a case above, and why.

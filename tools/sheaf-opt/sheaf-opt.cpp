@@ -1,4 +1,5 @@
 // The MLIR driver with Sheaf's dialects and passes, for tests and for looking at one pass at a time.
+#include "ir/FatalErrors.h"
 #include "ir/Plan/PlanDialect.h"
 #include "ir/Train/TrainDialect.h"
 #include "ir/Zero/ZeroDialect.h"
@@ -10,6 +11,7 @@
 #include "passes/zero/Passes.h"
 
 int main(int argc, char** argv) {
+  sheaf::endCompilerWithMessages("sheaf-opt");
   mlir::DialectRegistry registry;
   registry.insert<mlir::func::FuncDialect, sheaf::train::TrainDialect, sheaf::zero::ZeroDialect,
                   sheaf::plan_ir::PlanDialect>();

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/Endings.h"
 #include "runtime/base/Print.h"
 #include "runtime/exec/Measure.h"
 #include "runtime/exec/Run.h"
@@ -57,6 +58,7 @@ std::string help(sheaf::options::HelpForm form) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  sheaf::endWithMessages("sheaf-run");
   sheaf::Expected<sheaf::CommandLine> line = sheaf::parseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
   if (!line.ok()) {
     printError(line.status().message());
@@ -66,6 +68,8 @@ int main(int argc, char** argv) {
   if (line->given.help) return std::fputs(help(*line->given.help).c_str(), stdout) < 0;
   std::signal(SIGTERM, onSignal);
   std::signal(SIGINT, onSignal);
+  // A terminal that goes away, unless `nohup` has said that it may.
+  if (std::signal(SIGHUP, onSignal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
   // Writing into a closed pipe is an error of that write, not the end of the program.
   std::signal(SIGPIPE, SIG_IGN);
   // `mpirun -disable-auto-cleanup` of MPICH says so that another process has died. It would end this one silently.

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "ir/FatalErrors.h"
 #include "tools/options/Completion.h"
 #include "tools/options/Manual.h"
 #include "tools/sheaf/Command.h"
@@ -88,6 +89,7 @@ int unknown(const std::string& name, const std::vector<tool::Command>& all) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  endCompilerWithMessages("sheaf");
   options::Arguments arguments(argv + 1, argv + argc);
   const std::vector<tool::Command> all = commands();
   if (arguments.empty()) {

@@ -2,10 +2,10 @@
 // have been started by the mpirun of that MPI, in the order of the job.
 #include <algorithm>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "runtime/base/Text.h"
+#include "runtime/base/Threads.h"
 #include "runtime/comm/mpi/MpiChannel.h"
 #include "runtime/comm/mpi/MpiEngine.h"
 #include "runtime/comm/transport/Transport.h"
@@ -25,6 +25,11 @@ class MpiTransport : public Transport {
     // MPI_Init waits for all processes. One that has failed before does not come.
     SHEAF_RETURN_IF_ERROR(group.barrier("the start of MPI"));
     std::unique_ptr<MpiTransport> transport(new MpiTransport(group, options));
+    Expected<Thread> thread =
+        Thread::start("MPI", [engine = transport->engine_, channels = transport->channels_] { engine->serve(); });
+    if (!thread.ok()) return thread.status();
+    transport->thread_ = std::move(*thread);
+    transport->started_ = true;
     for (const auto deadline = Clock::now() + group.limit(); !transport->engine_->waitForStart(kLook);) {
       if (!abort.raised() && Clock::now() < deadline) continue;
       const Status why =
@@ -40,6 +45,7 @@ class MpiTransport : public Transport {
   }
 
   ~MpiTransport() override {
+    if (!started_) return;
     const bool orderly = group_.left();
     engine_->finish(orderly);
     if (engine_->waitForEnd(orderly ? kEnd : kFailedEnd)) {
@@ -86,7 +92,6 @@ class MpiTransport : public Transport {
       channels_->push_back(std::make_unique<MpiChannel>(group.size(), tag,
                                                         std::clamp<uint64_t>(options.messageBytes, 1, kMaxMessageBytes),
                                                         submit, *traffic_, tag / options.rails, rate_.get()));
-    thread_ = std::thread([engine = engine_, channels = channels_] { engine->serve(); });
   }
 
   ProcessGroup& group_;
@@ -96,7 +101,8 @@ class MpiTransport : public Transport {
   const std::unique_ptr<SendRate> rate_;  // null without a limit
   const std::shared_ptr<Channels> channels_;
   std::shared_ptr<MpiEngine> engine_;
-  std::thread thread_;
+  bool started_ = false;
+  Thread thread_;
   std::string why_;  // it could not be connected
 };
 

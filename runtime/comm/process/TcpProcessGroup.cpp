@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/Standstill.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::comm {
@@ -28,17 +29,22 @@ Expected<std::unique_ptr<TcpProcessGroup>> TcpProcessGroup::join(const Launch& l
                                                                  const std::function<bool()>& cancelled) {
   Expected<Joined> joined = joinJob(launch, cancelled);
   if (!joined.ok()) return joined.status();
-  const int wakeup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (wakeup < 0) {
-    const std::string why = cat("no event for the job's connections: ", systemError());
-    for (Connection& connection : joined->connections) {
-      connection.send(FrameType::kFailure, 0, why);
+  auto refuse = [](std::vector<Connection>& connections, const Status& why) {
+    for (Connection& connection : connections) {
+      connection.send(FrameType::kFailure, 0, why.message());
       (void)connection.flush();
       connection.finish();
     }
-    return Status::error(why);
-  }
-  return std::unique_ptr<TcpProcessGroup>(new TcpProcessGroup(launch, std::move(*joined), wakeup));
+    return why;
+  };
+  const int wakeup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wakeup < 0)
+    return refuse(joined->connections, Status::error(cat("no event for the job's connections: ", systemError())));
+  std::unique_ptr<TcpProcessGroup> group(new TcpProcessGroup(launch, std::move(*joined), wakeup));
+  Expected<Thread> service = Thread::start("the job's connections", [raw = group.get()] { raw->serve(); });
+  if (!service.ok()) return refuse(group->connections_, service.status());
+  group->service_ = std::move(*service);
+  return group;
 }
 
 TcpProcessGroup::TcpProcessGroup(const Launch& launch, Joined joined, int wakeup)
@@ -48,7 +54,6 @@ TcpProcessGroup::TcpProcessGroup(const Launch& launch, Joined joined, int wakeup
       endTreated_(connections_.size()),
       wakeup_(wakeup) {
   if (launch_.rank == 0) exchange_.emplace(launch_.size, 0);
-  service_ = std::thread([this] { serve(); });
 }
 
 TcpProcessGroup::~TcpProcessGroup() {
@@ -133,6 +138,7 @@ void TcpProcessGroup::serve() {
   // Frames that followed the welcome have been read together with it, and the end of the connection perhaps, too.
   for (size_t i = 0; i < connections_.size(); ++i) readable_.push_back(i);
   for (;;) {
+    Standstill::tick(launch_.limit);
     for (size_t i : readable_) receive(i);
     std::optional<Contribution> ours;
     std::optional<std::string> failed;
@@ -159,7 +165,7 @@ void TcpProcessGroup::serve() {
     if (stop && !unsent)
       for (Connection& connection : connections_) connection.finish();
     if (stop && !leaving) leaving = Clock::now() + kFarewell;
-    if (leaving && (!open || Clock::now() > *leaving)) return;
+    if (leaving && (!open || Clock::now() > *leaving)) return Standstill::end();
     waitForSockets(stop);
   }
 }
@@ -201,8 +207,11 @@ void TcpProcessGroup::receive(size_t index) {
     std::lock_guard lock(mutex_);
     left |= left_ || stop_;
   }
-  if (!left)
-    endJob(Status::error(cat(describe(process), " has ended without a message: it crashed or was killed")), process);
+  if (left) return;
+  const bool stoodStill = Standstill::recent().count() > 0;
+  endJob(Status::error(cat(describe(process), stoodStill ? " has ended the connection meanwhile"
+                                                         : " has ended without a message: it crashed or was killed")),
+         process);
 }
 
 void TcpProcessGroup::handle(size_t index, Frame& frame) {

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "runtime/base/Threads.h"
 #include "runtime/comm/process/Exchange.h"
 #include "runtime/comm/process/Join.h"
 #include "runtime/comm/process/ProcessGroup.h"
@@ -85,7 +85,7 @@ class TcpProcessGroup : public ProcessGroup {
   Status over_;        // why no more exchanges are possible
   bool lost_ = false;  // another process is the reason
   std::vector<std::function<void(const Status&)>> watchers_;
-  std::thread service_;
+  Thread service_;
 };
 
 }  // namespace sheaf::comm

@@ -7,7 +7,12 @@ namespace sheaf::cpu {
 ComputePool::ComputePool(int threads, int spins, std::function<void()> begin)
     : spins_(spins), begin_(std::move(begin)) {
   helpers_.reserve(threads - 1);
-  for (int thread = 1; thread < threads; ++thread) helpers_.emplace_back([this, thread] { help(thread); });
+  for (int thread = 1; thread < threads; ++thread) {
+    Expected<Thread> helper =
+        Thread::start("the computation of a rank (--threads-per-rank)", [this, thread] { help(thread); });
+    if (status_ = helper.status(); !status_.ok()) return;
+    helpers_.push_back(std::move(*helper));
+  }
 }
 
 ComputePool::~ComputePool() {
@@ -17,7 +22,7 @@ ComputePool::~ComputePool() {
     round_.fetch_add(1, std::memory_order_release);
   }
   started_.notify_all();
-  for (std::thread& helper : helpers_) helper.join();
+  helpers_.clear();
 }
 
 void ComputePool::work(int thread) {

@@ -7,9 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <thread>
 #include <type_traits>
 #include <vector>
+
+#include "runtime/base/Threads.h"
 
 namespace sheaf::cpu {
 
@@ -22,6 +23,8 @@ class ComputePool {
   ComputePool(const ComputePool&) = delete;
   ComputePool& operator=(const ComputePool&) = delete;
 
+  // An error if a thread could not be started: then nothing may be run.
+  const Status& status() const { return status_; }
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 
   // Calls body(item, thread) once for each item of [0, items), in any order and on any thread; thread numbers lie in
@@ -55,7 +58,8 @@ class ComputePool {
   bool stop_ = false;
   std::mutex mutex_;
   std::condition_variable started_, finished_;
-  std::vector<std::thread> helpers_;
+  Status status_;
+  std::vector<Thread> helpers_;
 };
 
 }  // namespace sheaf::cpu

@@ -45,6 +45,12 @@ CpuContext::CpuContext(std::shared_ptr<World> world, int64_t rank)
         std::make_unique<Stream>([this, stream](const Work& work) { perform(work, stream); }, world_->spins));
 }
 
+Status CpuContext::status() const {
+  SHEAF_RETURN_IF_ERROR(pool_.status());
+  for (const auto& stream : streams_) SHEAF_RETURN_IF_ERROR(stream->status());
+  return {};
+}
+
 CpuContext::~CpuContext() {
   // A rank that is destroyed while its peers wait for it must end their waits.
   bool idle = true;

@@ -65,6 +65,8 @@ class CpuContext : public RankContext {
   CpuContext(std::shared_ptr<World> world, int64_t rank);
   ~CpuContext() override;
 
+  // An error if a thread could not be started: then nothing may be issued.
+  Status status() const;
   Status issue(const plan::Instruction& instruction, std::shared_ptr<const StepValues> step) override;
   Status poll() override { return world_->abort.status(); }
   Status synchronize() override;

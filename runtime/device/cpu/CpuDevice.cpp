@@ -265,8 +265,12 @@ class CpuDevice : public Device {
     SHEAF_RETURN_IF_ERROR(makeOwnArenas(plan, *world));
     SHEAF_RETURN_IF_ERROR(makeCommunicators(plan, *world));
     std::vector<std::unique_ptr<RankContext>> contexts;
-    for (int64_t rank = options.firstRank; rank < options.firstRank + localRanks; ++rank)
-      contexts.push_back(std::make_unique<CpuContext>(world, rank));
+    for (int64_t rank = options.firstRank; rank < options.firstRank + localRanks; ++rank) {
+      auto context = std::make_unique<CpuContext>(world, rank);
+      if (Status status = context->status(); !status.ok())
+        return Status::error(cat("rank ", rank, ": ", status.message()));
+      contexts.push_back(std::move(context));
+    }
     return contexts;
   }
 };

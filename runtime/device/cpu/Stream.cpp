@@ -12,8 +12,11 @@ constexpr size_t kQueueLimit = 8192;
 
 }  // namespace
 
-Stream::Stream(std::function<void(const Work&)> execute, int spins)
-    : execute_(std::move(execute)), spins_(spins), thread_([this] { loop(); }) {}
+Stream::Stream(std::function<void(const Work&)> execute, int spins) : execute_(std::move(execute)), spins_(spins) {
+  Expected<Thread> thread = Thread::start("a stream of a rank", [this] { loop(); });
+  status_ = thread.status();
+  if (thread.ok()) thread_ = std::move(*thread);
+}
 
 Stream::~Stream() {
   {

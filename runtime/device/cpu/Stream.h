@@ -8,8 +8,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 
+#include "runtime/base/Threads.h"
 #include "runtime/device/Device.h"
 #include "runtime/device/cpu/Events.h"
 
@@ -33,6 +33,8 @@ class Stream {
   Stream(std::function<void(const Work&)> execute, int spins);
   // Runs what is queued, then ends the thread.
   ~Stream();
+  // An error if its thread could not be started: then nothing may be pushed.
+  const Status& status() const { return status_; }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
@@ -54,7 +56,8 @@ class Stream {
   std::atomic<uint64_t> pushed_ = 0;
   uint64_t done_ = 0;
   bool stop_ = false;
-  std::thread thread_;
+  Status status_;
+  Thread thread_;
 };
 
 }  // namespace sheaf::cpu

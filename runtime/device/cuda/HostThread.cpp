@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 namespace sheaf::cuda {
 namespace {
@@ -17,10 +18,13 @@ Expected<std::unique_ptr<HostThread>> HostThread::create(Fail fail, std::functio
   Expected<PinnedMemory> words = makePinned(sizeof(HandOver));
   if (!words.ok()) return words.status();
   thread->words_ = std::move(*words);
-  thread->thread_ = std::thread([raw = thread.get(), begin = std::move(begin)] {
-    if (begin) begin();
-    raw->work();
-  });
+  Expected<Thread> started =
+      Thread::start("work of a rank on the host", [raw = thread.get(), begin = std::move(begin)] {
+        if (begin) begin();
+        raw->work();
+      });
+  if (!started.ok()) return started.status();
+  thread->thread_ = std::move(*started);
   return thread;
 }
 
@@ -31,7 +35,7 @@ HostThread::~HostThread() {
     end_ = true;
   }
   changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 void HostThread::stop() {

@@ -8,8 +8,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 
+#include "runtime/base/Threads.h"
 #include "runtime/device/cuda/Resources.h"
 #include "runtime/device/cuda/kernels/HandOver.h"
 #include "runtime/plan/plan.pb.h"
@@ -65,7 +65,7 @@ class HostThread {
   std::deque<Request> requests_;
   bool idle_ = true;
   bool end_ = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace sheaf::cuda

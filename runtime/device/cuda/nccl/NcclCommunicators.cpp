@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <thread>
 
 #include "runtime/base/Text.h"
 #include "runtime/comm/process/ProcessGroup.h"
@@ -196,6 +195,9 @@ class NcclCommunicators : public cuda::Communicators {
     bool mixed = false;
     for (size_t i = 0; i < communicators_.size(); ++i) mixed |= hasWindows(i) && !isOneNode(i);
     SHEAF_RETURN_IF_ERROR(order_.open(api_.version, streams.size(), !mixed || api_.version < kCopyEnginesBySize));
+    Expected<std::unique_ptr<Team>> aborts = Team::create("aborts of NCCL", communicators_.size());
+    if (!aborts.ok()) return aborts.status();
+    aborts_ = std::move(*aborts);
     watchdog_.emplace(options_.firstRank, progress, abort_,
                       WatchdogOptions{.begin = [gpu = gpu_] { (void)cuda::useGpu(gpu); },
                                       .timeLimit = options_.processes->limit(),
@@ -207,6 +209,7 @@ class NcclCommunicators : public cuda::Communicators {
                                           },
                                       .grace = std::min(kAbortGrace, options_.processes->limit()),
                                       .abandon = options_.abandon});
+    SHEAF_RETURN_IF_ERROR(watchdog_->status());
     Expected<std::vector<ncclUniqueId>> ids = shareIds();
     if (!ids.ok()) return ids.status();
     for (size_t i = 0; i < communicators_.size(); ++i) {
@@ -439,19 +442,14 @@ class NcclCommunicators : public cuda::Communicators {
     std::lock_guard lock(abortsMutex_);
     if (aborting_) return;
     aborting_ = true;
-    for (auto& each : communicators_)
-      aborts_.emplace_back([communicator = each.get(), gpu = gpu_] {
-        (void)cuda::useGpu(gpu);
-        communicator->abort();
-      });
+    if (!aborts_) return;  // nothing has been opened
+    aborts_->begin([this](size_t communicator) {
+      (void)cuda::useGpu(gpu_);
+      communicators_[communicator]->abort();
+    });
   }
   void joinAborts() {
-    std::vector<std::thread> begun;
-    {
-      std::lock_guard lock(abortsMutex_);
-      begun.swap(aborts_);
-    }
-    for (std::thread& each : begun) each.join();
+    if (aborts_) aborts_->wait();
   }
 
   const Api& api_;
@@ -474,7 +472,7 @@ class NcclCommunicators : public cuda::Communicators {
   // memory, and of a send both sides must be registered or neither.
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<cuda::Arena>> scratch_;
   std::mutex abortsMutex_;
-  std::vector<std::thread> aborts_;
+  std::unique_ptr<Team> aborts_;  // a thread for each communicator
   bool aborting_ = false;
   std::shared_ptr<Link> link_;
   std::optional<Watchdog> watchdog_;

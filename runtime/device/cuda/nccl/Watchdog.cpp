@@ -9,8 +9,11 @@ Watchdog::Watchdog(int64_t rank, const cuda::Progress& progress, comm::AbortSign
       progress_(progress),
       abort_(abort),
       options_(std::move(options)),
-      since_(std::chrono::steady_clock::now()),
-      thread_([this] { watch(); }) {}
+      since_(std::chrono::steady_clock::now()) {
+  Expected<Thread> thread = Thread::start("the watchdog of NCCL", [this] { watch(); });
+  status_ = thread.status();
+  if (thread.ok()) thread_ = std::move(*thread);
+}
 
 Watchdog::~Watchdog() {
   {

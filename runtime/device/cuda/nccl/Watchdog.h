@@ -5,8 +5,8 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
-#include <thread>
 
+#include "runtime/base/Threads.h"
 #include "runtime/comm/AbortSignal.h"
 #include "runtime/device/cuda/Progress.h"
 
@@ -28,6 +28,9 @@ class Watchdog {
   Watchdog(int64_t rank, const cuda::Progress& progress, comm::AbortSignal& abort, WatchdogOptions options);
   ~Watchdog();
 
+  // An error if its thread could not be started.
+  const Status& status() const { return status_; }
+
  private:
   void watch();
   Status look();
@@ -41,7 +44,8 @@ class Watchdog {
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool stop_ = false;
-  std::thread thread_;
+  Status status_;
+  Thread thread_;
 };
 
 }  // namespace sheaf::nccl
