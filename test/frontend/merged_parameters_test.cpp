@@ -211,7 +211,7 @@ TEST(MergedParameters, IdentitiesOfTorchScriptAreTensors) {
   auto second = i.module->lookupSymbol<train::ParameterOp>("m.n2.weight");
   ASSERT_TRUE(first && second);
   EXPECT_EQ(first.getSourceAttr(), second.getSourceAttr());
-  // The result of a node is no tensor of the module.
+  // The result of a node is not a tensor of the module.
   Imported node = import(byIdentity("m.n1.weight", "/m/Identity_output_0"), withBatch(4));
   EXPECT_THAT(trainedNames(node), ElementsAre("m.n1.weight"));
 }
