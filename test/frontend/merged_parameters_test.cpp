@@ -172,6 +172,7 @@ TEST(MergedParameters, AreSeparatedOrNamed) {
     SCOPED_TRACE(c.name);
     Imported i = import(optimized(c), withBatch(4));
     EXPECT_EQ(trainedNames(i), c.trained);
+    EXPECT_EQ(i.decisions().find("tied (") != std::string::npos, std::string(c.name) == "operands in another order");
     std::string warnings;
     for (const std::string& warning : i.warnings) warnings += warning + "\n";
     if (c.warning.empty())
