@@ -166,8 +166,9 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
                                   << (absent.size() == 1 ? " parameter" : " parameters") << " that the graph lacks ("
                                   << listNames(absent) << "), and the exporter's optimizer removed or merged "
                                   << "computations (" << listNames(missingValues(model, nodes))
-                                  << "): what the forward "
-                                  << "pass uses of them is not trained. Export with optimize=False to be sure";
+                                  << "): if the forward pass "
+                                  << "uses them, and not as other names of tied tensors, they are not trained. "
+                                  << "Export with optimize=False to be sure";
   if (!norms.empty())
     emitWarning(model.location()) << "the exporter folded BatchNormalization into the weights before it ("
                                   << listNames(norms)
