@@ -188,7 +188,7 @@ void Parameters::unmergeByExpressions(const Model& model, ArrayRef<const onnx::N
     separate({slot.first, slot.second}, tensor->name, tensor->parameter, tensor->parameter);
     recovered.insert(tensor->placeholder);
   };
-  llvm::MapVector<Tensor, std::string> lostIn;  // where the expression of a node names one that is missing
+  llvm::MapVector<Tensor, std::string> lostIn;  // the node whose expression names a missing one
   for (auto& [expression, group] : groups) {
     llvm::StringSet<> own;
     llvm::SmallPtrSet<const onnx::NodeProto*, 2> readers;

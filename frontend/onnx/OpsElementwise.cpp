@@ -144,7 +144,7 @@ std::optional<double> splatOf(Value v) {
 // log(exp(x) + exp(y)) = max(x, y) + log(1 + exp(-|x - y|)), which does not overflow.
 Tensor logAddExp(Emitter& e, const Tensor& x, const Tensor& y) {
   Tensor distance = e.unary<train::AbsOp>(e.binary<train::SubOp>(x, y));
-  // Of equal infinities the distance is 0, not NaN.
+  // Equal infinities have the distance 0, not NaN.
   Tensor equal = e.compare(Predicate::eq, x, y), infinite = isInfinite(e, x);
   distance = e.select(e.binary<train::AndOp>(equal, infinite), e.splatLike(distance, 0), distance);
   return e.binary<train::AddOp>(e.binary<train::MaxOp>(x, y), softplus(e, e.unary<train::NegOp>(distance)));

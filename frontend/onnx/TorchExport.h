@@ -1,4 +1,4 @@
-// What PyTorch's exporters write into a model besides the graph: names, kinds and expressions of torch.export.
+// Reads what PyTorch's exporters write into a model besides the graph: names, kinds and expressions of torch.export.
 #pragma once
 
 #include "frontend/onnx/Model.h"
@@ -62,7 +62,7 @@ class Signature {
  private:
   std::vector<Tensor> tensors;
   std::vector<std::string> results;             // names of values
-  llvm::StringMap<size_t> placeholders, names;  // of `tensors`, by index
+  llvm::StringMap<size_t> placeholders, names;  // give the index in `tensors`
 };
 
 // Values that expressions name and the graph lacks: the optimizer has merged them with others, or removed them. Moves

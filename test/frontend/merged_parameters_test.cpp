@@ -18,7 +18,7 @@ namespace {
 struct Step {
   std::string op;
   Names inputs;
-  std::string output, function, arguments;  // of the expression; none if `function` is empty
+  std::string output, function, arguments;  // belong to the expression; none if `function` is empty
 };
 
 // A tensor of the module: "p_t: PARAMETER target='t'", and its shape and value if the graph has it.
