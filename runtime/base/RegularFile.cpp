@@ -1,6 +1,7 @@
 #include "runtime/base/RegularFile.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,17 +25,28 @@ Status irregular(const std::string& path, mode_t mode) {
                            ", not a regular file; copy its data into one, or give another file"));
 }
 
+// Raises the limit of open files: the files of a run's data all stay open. Returns false if it cannot be higher.
+bool allowMoreFiles() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 }  // namespace
 
 Expected<OpenFile> openRegularFile(const std::string& path) {
   auto failed = [&](const char* deed) {
-    return Status::error(cat("cannot ", deed, " ", path, ": ", std::strerror(errno)));
+    const char* remedy = errno == EMFILE ? ": raise `ulimit -n`" : "";
+    return Status::error(cat("cannot ", deed, " ", path, ": ", std::strerror(errno), remedy));
   };
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return failed("open");
   if (!S_ISREG(info.st_mode)) return irregular(path, info.st_mode);
   // It may have been replaced since, and to open a pipe without O_NONBLOCK waits for its writer.
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  auto tryToOpen = [&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); };
+  int descriptor = tryToOpen();
+  if (descriptor < 0 && errno == EMFILE && allowMoreFiles()) descriptor = tryToOpen();
   if (descriptor < 0) return failed("open");
   if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
     close(descriptor);

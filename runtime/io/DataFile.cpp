@@ -1,7 +1,5 @@
 #include "runtime/io/DataFile.h"
 
-#include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,33 +9,18 @@
 #include <utility>
 
 #include "runtime/base/MappedFile.h"
+#include "runtime/base/RegularFile.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::io {
-namespace {
-
-// Every file of a run's data stays open. Returns false if the process has had the limit already that it may have.
-bool allowMoreFiles() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
-  limit.rlim_cur = limit.rlim_max;
-  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
-}  // namespace
 
 Expected<DataFile> DataFile::open(const std::string& path) {
   DataFile file;
   file.path_ = path;
-  // Non-blocking, or a named pipe without a writer would hang us.
-  auto tryToOpen = [&] { return file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); };
-  if (tryToOpen() < 0 && (errno != EMFILE || !allowMoreFiles() || tryToOpen() < 0))
-    return Status::error(cat("cannot open ", path, ": ", std::strerror(errno),
-                             errno == EMFILE ? ": all data files are open during a run; raise `ulimit -n`" : ""));
-  struct stat info;
-  if (fstat(file.descriptor_, &info) != 0 || !S_ISREG(info.st_mode))
-    return Status::error(cat("cannot read ", path, ": it is not a regular file"));
-  file.size_ = static_cast<uint64_t>(info.st_size);
+  Expected<OpenFile> opened = openRegularFile(path);
+  if (!opened.ok()) return opened.status();
+  file.descriptor_ = opened->descriptor;
+  file.size_ = opened->size;
   constexpr size_t kPointerBytes = 1024;  // more than a pointer has
   Expected<std::vector<std::byte>> head = file.head(kPointerBytes);
   if (!head.ok()) return head.status();
