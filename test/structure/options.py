@@ -18,7 +18,7 @@ OTHERS = {
     "test/structure/comments.py": ("--write",),
     "test/breaks/breaks.py": ("--build", "--seed", "--count"),
     "test/e2e/run.py": ("--tools",),
-    "test/bench/*.py": ("--browser", "--pairs", "--fresh", "--nice", "--models", "--kit", "--bin", "--mpi4py", "--repeat", "--nodes", "--pytorch"),
+    "test/bench/*.py": ("--before", "--browser", "--pairs", "--fresh", "--nice", "--models", "--kit", "--bin", "--mpi4py", "--repeat", "--nodes", "--pytorch"),
     "gemm_bench": ("--packing", "--check"),
     "tools of the kit for GPU machines": ("--out", "--gpus", "--dry-run"),
     "tensorboard": ("--logdir",),
