@@ -85,7 +85,7 @@ bits: build ## all divisions of a batch among ranks, micro-batches, processes: t
 kills: build ## 400 kills of runs with all state in files, half of them on emulated GPUs: each goes on with the same bits, at most two steps back
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/kills --jobs 1 --only '^(gpu-)?durable/kills/' --kills 100 --verbose
 
-attacks: build ## unrelated processes, idle connections, limits of the system and stops against jobs on the loopback address, as root also other users; pairs of runs that write the same files
+attacks: build ## attack jobs: connections, resource limits, concurrent writers, long models
 	@python3 test/attacks/run.py --tools $(folder)/bin --scratch $(folder)/attacks
 
 breaks: configured ## break a copy of the code by each patch of test/breaks and see the test that guards it fail
