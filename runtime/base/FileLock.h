@@ -8,6 +8,9 @@
 
 namespace sheaf {
 
+// Returns the path of the lock of `path`: of a file with a hidden name in its folder, which is cut if it is long.
+std::string lockPath(const std::string& path);
+
 class FileLock {
  public:
   // Waits until no other program holds the lock called `path`, a file that exists while it is held; an error after

@@ -39,6 +39,8 @@ std::string folderOf(const std::string& path) {
 
 Status syncFolder(const std::string& folder) {
   int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // A folder that may be written and not read cannot be synced.
+  if (descriptor < 0 && errno == EACCES) return {};
   if (descriptor < 0) return Status::error(cat("cannot open folder ", folder, ": ", std::strerror(errno)));
   // Some file systems cannot sync folders (EINVAL); they give no stronger promise to wait for.
   bool failed = fsync(descriptor) != 0 && errno != EINVAL;

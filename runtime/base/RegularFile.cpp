@@ -25,14 +25,6 @@ Status irregular(const std::string& path, mode_t mode) {
                            ", not a regular file; copy its data into one, or give another file"));
 }
 
-// Raises the limit of open files: the files of a run's data all stay open. Returns false if it cannot be higher.
-bool allowMoreFiles() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
-  limit.rlim_cur = limit.rlim_max;
-  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
 }  // namespace
 
 Expected<OpenFile> openRegularFile(const std::string& path) {
@@ -44,15 +36,21 @@ Expected<OpenFile> openRegularFile(const std::string& path) {
   if (stat(path.c_str(), &info) != 0) return failed("open");
   if (!S_ISREG(info.st_mode)) return irregular(path, info.st_mode);
   // It may have been replaced since, and to open a pipe without O_NONBLOCK waits for its writer.
-  auto tryToOpen = [&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); };
-  int descriptor = tryToOpen();
-  if (descriptor < 0 && errno == EMFILE && allowMoreFiles()) descriptor = tryToOpen();
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return failed("open");
   if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
     close(descriptor);
     return irregular(path, info.st_mode);
   }
   return OpenFile{descriptor, static_cast<uint64_t>(info.st_size)};
+}
+
+uint64_t allowMostOpenFiles() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
 }
 
 Expected<std::string> readSmallFile(const std::string& path, uint64_t limit, const std::string& what) {

@@ -90,6 +90,11 @@ Status Job::agree(const std::vector<std::string>& facts) {
   return {};
 }
 
+std::chrono::milliseconds lockLimit(const comm::ProcessGroup* group) {
+  constexpr std::chrono::milliseconds kLongest = std::chrono::minutes(1);
+  return group ? std::min(kLongest, group->limit() / 2) : kLongest;
+}
+
 Status Job::together(const std::string& subject, const Status& mine) {
   if (!group_) return mine;
   Expected<std::vector<std::string>> all =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,10 @@
 #include "runtime/comm/process/TcpProcessGroup.h"
 
 namespace sheaf::exec {
+
+// Process 0 waits for a lock of files so long: at most a minute, and half as long as the others wait for it. `group`
+// is null in a job of one process.
+std::chrono::milliseconds lockLimit(const comm::ProcessGroup* group);
 
 class Job {
  public:

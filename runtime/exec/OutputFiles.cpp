@@ -122,6 +122,7 @@ Expected<std::unique_ptr<OutputFiles>> OutputFiles::create(const plan::Plan& pla
 
 Status OutputFiles::open(File& file, const std::string& random, const std::string& header, uint64_t bytes) {
   file.temporary = temporaryPath(file.path, random);
+  file.random = random;
   file.descriptor = job_.first() ? openNew(file.temporary) : openMade(file.temporary);
   if (file.descriptor < 0) return cannot("open", file.temporary);
   if (!job_.first()) return {};
@@ -165,13 +166,24 @@ Status OutputFiles::commit() {
   SHEAF_RETURN_IF_ERROR(job_.together("the files of --outputs", status));
   if (!job_.first()) return {};
   // Two runs that gave their files names at the same time would leave some of either.
-  Expected<FileLock> lock = FileLock::take(folder_ + "/.outputs.lock");
-  if (!lock.ok()) return Status::error(cat("--outputs: ", lock.status().message()));
+  Expected<FileLock> lock = FileLock::take(lockPath(folder_ + "/outputs"), lockLimit(job_.group()));
+  std::string separate;
+  if (!lock.ok())
+    for (File& file : files_) {
+      file.path = cat(file.path.substr(0, file.path.size() - 4), ".", file.random, ".npy");
+      separate += cat(separate.empty() ? "" : ", ", file.path);
+    }
+  // A run that is killed between the names leaves fewer files, and none of another run next to its own.
+  for (const File& file : files_)
+    if (unlink(file.path.c_str()) != 0 && errno != ENOENT) return cannot("replace", file.path);
+  SHEAF_RETURN_IF_ERROR(syncFolder(folder_));
   for (File& file : files_) {
     if (rename(file.temporary.c_str(), file.path.c_str()) != 0) return cannot("write", file.path);
     file.made = false;
   }
-  return syncFolder(folder_);
+  SHEAF_RETURN_IF_ERROR(syncFolder(folder_));
+  return lock.ok() ? Status()
+                   : Status::error(cat("--outputs: ", lock.status().message(), "; these tensors are in ", separate));
 }
 
 }  // namespace sheaf::exec

@@ -36,7 +36,7 @@ class OutputFiles {
 
  private:
   struct File {
-    std::string path, temporary;
+    std::string path, temporary, random;
     int descriptor = -1;
     bool made = false;   // `temporary`, by this process, and not yet renamed
     uint64_t begin = 0;  // of the elements

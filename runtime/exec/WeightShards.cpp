@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/base/Text.h"
+#include "runtime/exec/Job.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/SavedParts.h"
@@ -142,7 +143,7 @@ Status saveWeightShards(const StateAccess& state, const CopiedWeights& copied, c
     }));
   SHEAF_RETURN_IF_ERROR(writer->sync());
   SHEAF_RETURN_IF_ERROR(barrier(state, "whole weights"));
-  if (state.first()) SHEAF_RETURN_IF_ERROR(writer->commit());
+  if (state.first()) SHEAF_RETURN_IF_ERROR(writer->commit(lockLimit(state.processes())));
   return barrier(state, "the index of whole weights");
 }
 

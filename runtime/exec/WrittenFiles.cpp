@@ -70,7 +70,8 @@ Status checkFolders(const RunOptions& options, const RunInputs& in, const NamedF
     const fs::path states = whole(options.saveState);
     if (folder == states && (path.filename() == io::kLatestFile || io::stepOfFolder(path.filename())))
       return refused("--save-state", options.saveState);
-    if (written && folder.parent_path() == states && io::stepOfFolder(folder.filename()))
+    if (written && folder.parent_path() == states && io::stepOfFolder(folder.filename()) &&
+        io::isStateFile(path.filename().string()))
       return refused("--save-state", options.saveState);
   }
   if (plan::peakBytes(*in.plan, plan::Buffer::FILE) == 0) return {};
@@ -88,7 +89,12 @@ Status checkWrittenFiles(const RunOptions& options, const RunInputs& in) {
   std::vector<NamedFile> written{{"--log", options.log},    {"--metrics-file", options.metrics},
                                  {"--save", options.save},  {"--dump-gradients", options.gradients},
                                  {"--trace", in.tracePath}, {"--tuned", options.tuned}};
-  if (io::isShardIndex(options.save)) written.push_back({"--save", options.save + ".replaced"});
+  if (io::isShardIndex(options.save)) {
+    written.push_back({"--save", options.save + ".replaced"});
+    constexpr size_t kMaxName = 240;  // a file system takes 255 bytes, and a save adds to the name
+    if (fs::path(options.save).filename().string().size() > kMaxName)
+      return Status::error(cat("--save ", options.save, ": give a name of at most ", kMaxName, " bytes"));
+  }
   Expected<std::vector<NamedFile>> outputs = outputsOf(options, *in.plan);
   if (!outputs.ok()) return outputs.status();
   written.insert(written.end(), outputs->begin(), outputs->end());

@@ -135,7 +135,9 @@ Status CheckpointWriter::commit(const Manifest& manifest) {
   std::error_code error;
   // A state of the same step (of an earlier run, say) is replaced in one step, so that at no time there is none.
   std::string old;
-  if (fs::exists(target, error)) {
+  if (const fs::file_type type = fs::symlink_status(target, error).type(); type != fs::file_type::not_found) {
+    if (type != fs::file_type::directory)
+      return Status::error(cat("cannot replace ", target, ": it is not a folder; give it another name"));
     old = temporary_;
     if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
       if (errno != EINVAL && errno != ENOSYS)

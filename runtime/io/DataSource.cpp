@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/base/Hash.h"
+#include "runtime/base/RegularFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/Npy.h"
 #include "runtime/io/Permutation.h"
@@ -296,6 +297,12 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
         SHEAF_RETURN_IF_ERROR(source.addInput(plan, name, argument, j == 1, firstFile));
     }
   }
+  // Saves, logs and libraries need descriptors, too: a run that would lack them when it saves does not start.
+  constexpr uint64_t kReserved = 128;
+  const uint64_t files = source.files_.size(), most = allowMostOpenFiles();
+  if (files > kReserved && files + kReserved > most)
+    return Status::error(cat(option, ": ", files, " files stay open during a run, and the process may open ", most,
+                             "; raise `ulimit -n` to ", files + kReserved, ", or join files"));
   for (size_t i = 0; i < source.inputs_.size(); ++i)
     if (source.inputs_[i].wanted && !source.inputs_[i].isFilled())
       return Status::error(cat("input '", source.names_[i], "' ",

@@ -139,7 +139,6 @@ Expected<ShardWriter> ShardWriter::layOut(const std::string& index, const Entrie
     ++writer.shards_.back().tensors;
   }
   const std::string prefix = prefixOf(index);
-  std::map<std::string, std::string> files;  // sorted, as Hugging Face's libraries write them
   for (size_t s = 0; s < writer.shards_.size(); ++s) {
     Shard& shard = writer.shards_[s];
     shard.name = shardName(prefix, s + 1, writer.shards_.size());
@@ -151,16 +150,20 @@ Expected<ShardWriter> ShardWriter::layOut(const std::string& index, const Entrie
       const uint64_t begin = shard.head.begins[t];
       const uint64_t end = t + 1 < shard.tensors ? shard.head.begins[t + 1] : shard.head.fileBytes;
       writer.places_.push_back({s, begin, end - begin});
-      files[entries[shard.firstTensor + t].name] = shard.name;
+      writer.shardOf_[entries[shard.firstTensor + t].name] = s;
     }
   }
-  json::Object map;
-  for (auto& [tensor, file] : files) map.set(tensor, file);
-  writer.indexText_ = json::write(json::Object{{"metadata", json::Object{{kSavedBy, kSheaf}, {"total_size", total}}},
-                                               {"weight_map", std::move(map)}},
-                                  2) +
-                      "\n";
+  writer.total_ = total;
   return writer;
+}
+
+std::string ShardWriter::indexText() const {
+  json::Object map;
+  for (const auto& [tensor, shard] : shardOf_) map.set(tensor, shards_[shard].name);
+  return json::write(json::Object{{"metadata", json::Object{{kSavedBy, kSheaf}, {"total_size", total_}}},
+                                  {"weight_map", std::move(map)}},
+                     2) +
+         "\n";
 }
 
 std::string ShardWriter::temporary(size_t shard) const {
@@ -194,7 +197,8 @@ ShardWriter::ShardWriter(ShardWriter&& other) noexcept {
 ShardWriter& ShardWriter::operator=(ShardWriter&& other) noexcept {
   std::swap(index_, other.index_);
   std::swap(folder_, other.folder_);
-  std::swap(indexText_, other.indexText_);
+  std::swap(shardOf_, other.shardOf_);
+  std::swap(total_, other.total_);
   std::swap(shards_, other.shards_);
   std::swap(places_, other.places_);
   std::swap(open_, other.open_);
@@ -239,16 +243,34 @@ Status ShardWriter::sync() {
   return status;
 }
 
-Status ShardWriter::commit() {
+Status ShardWriter::commit(std::chrono::milliseconds limit) {
   SHEAF_RETURN_IF_ERROR(sync());
   // Two saves that gave their files names at the same time would leave some of either.
-  Expected<FileLock> lock = FileLock::take(cat(folder_, "/.", fs::path(index_).filename().string(), ".lock"));
-  if (!lock.ok()) return lock.status();
+  Expected<FileLock> lock = FileLock::take(lockPath(index_), limit);
+  if (!lock.ok()) return commitSeparately(lock.status());
   // A run that was killed in a save may have left one. If its new index is there, what it had still to remove is
   // removed now; else at the end of this save.
   if (access(index_.c_str(), F_OK) == 0) SHEAF_RETURN_IF_ERROR(removeReplaced());
   if (rename(index_.c_str(), replaced().c_str()) != 0 && errno != ENOENT) return cannot("replace", index_);
   SHEAF_RETURN_IF_ERROR(syncFolder(folder_));
+  SHEAF_RETURN_IF_ERROR(nameFiles());
+  return removeReplaced();
+}
+
+Status ShardWriter::commitSeparately(const Status& why) {
+  std::vector<std::string> made;
+  for (size_t s = 0; s < shards_.size(); ++s) made.push_back(temporary(s));
+  const std::string prefix = cat(prefixOf(index_), ".", random_);
+  for (size_t s = 0; s < shards_.size(); ++s) {
+    shards_[s].name = shardName(prefix, s + 1, shards_.size());
+    if (rename(made[s].c_str(), temporary(s).c_str()) != 0) return cannot("name", made[s]);
+  }
+  index_ = cat(folder_, "/", prefix, kIndexEnding);
+  Status status = nameFiles();
+  return status.ok() ? Status::error(cat(why.message(), "; these weights are in ", index_)) : status;
+}
+
+Status ShardWriter::nameFiles() {
   for (size_t s = 0; s < shards_.size(); ++s)
     if (const std::string path = cat(folder_, "/", shards_[s].name); rename(temporary(s).c_str(), path.c_str()) != 0)
       return cannot("name", path);
@@ -256,9 +278,8 @@ Status ShardWriter::commit() {
   SHEAF_RETURN_IF_ERROR(syncFolder(folder_));
   Expected<AtomicFile> index = AtomicFile::create(index_);
   if (!index.ok()) return index.status();
-  SHEAF_RETURN_IF_ERROR(index->write(std::as_bytes(std::span(indexText_))));
-  SHEAF_RETURN_IF_ERROR(index->commit());
-  return removeReplaced();
+  SHEAF_RETURN_IF_ERROR(index->write(std::as_bytes(std::span<const char>(indexText()))));
+  return index->commit();
 }
 
 Status ShardWriter::removeReplaced() const {

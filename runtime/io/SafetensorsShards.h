@@ -8,7 +8,9 @@
 // https://huggingface.co/docs/transformers/big_models
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,8 +52,9 @@ class ShardWriter {
   // After all have synced: renames an old index (to `index`.replaced), gives the files their names, and writes the
   // index. So an index never stands for files of which some are of another save. Then it removes the old index, and,
   // if that says that a ShardWriter wrote it, the files that only the old index names. One save at a time does all
-  // this: it holds a lock.
-  Status commit();
+  // this: it holds a lock. If another one has the lock for longer than `limit`, the weights get an index and files of
+  // names of their own, PREFIX.RANDOM, which the error says.
+  Status commit(std::chrono::milliseconds limit = std::chrono::minutes(1));
 
  private:
   ShardWriter() = default;
@@ -61,6 +64,10 @@ class ShardWriter {
   Status open(size_t shard);
   std::string temporary(size_t shard) const;
   std::string replaced() const { return index_ + ".replaced"; }
+  std::string indexText() const;
+  // Gives the files their names, and writes the index.
+  Status nameFiles();
+  Status commitSeparately(const Status& why);
   // Removes the renamed index and its files, but for those that the index now has.
   Status removeReplaced() const;
 
@@ -73,7 +80,9 @@ class ShardWriter {
     size_t shard = 0;
     uint64_t begin = 0, bytes = 0;
   };
-  std::string index_, folder_, indexText_, random_;
+  std::string index_, folder_, random_;
+  std::map<std::string, size_t> shardOf_;  // by tensor: sorted, as Hugging Face's libraries write indexes
+  uint64_t total_ = 0;                     // bytes of all tensors
   std::vector<Shard> shards_;
   std::vector<Place> places_;  // of each entry
   size_t open_ = 0;            // the shard that descriptor_ is of

@@ -26,10 +26,6 @@ bool isNumbered(std::string_view name, std::string_view begin, std::string_view 
   return std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-bool isStateFile(std::string_view name) {
-  return name == kManifestFile || isNumbered(name, "rank-", ".safetensors") || isNumbered(name, "process-", "");
-}
-
 // A regular file that a state has, or has had under a temporary name.
 bool isOwn(const fs::directory_entry& entry) {
   std::error_code error;
@@ -42,6 +38,10 @@ bool isOwn(const fs::directory_entry& entry) {
 }
 
 }  // namespace
+
+bool isStateFile(std::string_view name) {
+  return name == kManifestFile || isNumbered(name, "rank-", ".safetensors") || isNumbered(name, "process-", "");
+}
 
 std::optional<int64_t> stateIn(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename();

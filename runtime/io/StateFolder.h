@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "runtime/base/Status.h"
 
@@ -18,6 +19,8 @@ inline constexpr const char* kReplacedEnding = ".old";
 inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr const char* kLatestFile = "latest";
 
+// Returns true if a state has a file of this name.
+bool isStateFile(std::string_view name);
 // Returns the step of a folder that has a state's name and is not a link.
 std::optional<int64_t> stateIn(const std::filesystem::directory_entry& entry);
 // True for a folder of a state, or a file `latest`, that is being written, or was when its run was killed.

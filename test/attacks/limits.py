@@ -2,6 +2,7 @@
 import concurrent.futures
 import itertools
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -75,7 +76,7 @@ def files(session):
         saves = ["--save", where / "w.safetensors", "--save-state", where / "state", "--save-every", 1, "--log", where / "log",
                  "--trace", where / "trace", "--dump-gradients", where / "gradients", *(["--save-staging", staging] if staging else [])]
         ends = Processes(session, count, 4, *saves, limit=LIMIT, limits={resource.RLIMIT_FSIZE: most}).ends(1.25 * LIMIT + 15)
-        left = [p for p in where.rglob("*") if p.name.startswith((".saving-", ".latest-", ".sheaf-")) or p.suffix == ".partial"]
+        left = [p for p in where.rglob("*") if re.fullmatch(r"\..*-[0-9A-Za-z]{6}(\.old)?", p.name)]
         return ends + [End(-1, f"left: {left}")] * bool(left)
 
     return every(one, tries)

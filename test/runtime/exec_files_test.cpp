@@ -162,6 +162,15 @@ TEST_F(RunFiles, NoFileIsWrittenTwice) {
     EXPECT_THAT(this->run(run).message(), AllOf(HasSubstr("--save"), HasSubstr(option), HasSubstr("too")));
   }
   EXPECT_EQ(contents(), before);
+  // Outputs of evaluations may lie in the folders of states, whose files have other names.
+  for (const int64_t steps : {2, 4}) {
+    exec::RunOptions run = options(steps);
+    run.saveState = folder_ / "both";
+    run.log = folder_ / ("both/" + io::stepFolder(2) + "/log");
+    if (steps > 2) run.resume = run.saveState;
+    if (steps == 2) run.log.clear();
+    EXPECT_EQ(this->run(run).message(), "");
+  }
 }
 
 // The weights and the gradients of a training are written whatever happens to its states.

@@ -223,6 +223,7 @@ TEST(FileLock, IsHeldByOneAndLeavesNoFile) {
         Expected<FileLock> lock = FileLock::take(path);
         ASSERT_TRUE(lock.ok()) << lock.status().message();
         most = std::max(most, ++inside);
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
         ++times;
         --inside;
       }
@@ -235,6 +236,49 @@ TEST(FileLock, IsHeldByOneAndLeavesNoFile) {
   const Status second = FileLock::take(path, std::chrono::milliseconds(20)).status();
   EXPECT_THAT(second.message(), HasSubstr("another program has held the lock " + path));
   EXPECT_TRUE(fs::exists(path)) << "it is still held";
+}
+
+// Weights are not lost where another program keeps the lock: they get names of their own.
+TEST(FileLock, WeightsAreSavedSeparatelyFromALockedIndex) {
+  TemporaryFolder where;
+  const std::string index = where / "w.safetensors.index.json";
+  ASSERT_TRUE(saveIndex(index).ok());
+  const std::string before = readFile(index);
+  Expected<FileLock> other = FileLock::take(lockPath(index));
+  ASSERT_TRUE(other.ok());
+  auto writer = io::ShardWriter::make(index, kEntries, 8);
+  ASSERT_TRUE(writer.ok());
+  for (size_t i = 0; i < kEntries.size(); ++i) ASSERT_TRUE(writer->write(i, 0, std::vector<std::byte>(8)).ok());
+  const std::string separate = where / cat("w.", writer->random(), ".safetensors.index.json");
+  EXPECT_THAT(writer->commit(std::chrono::milliseconds(20)).message(),
+              AllOf(HasSubstr("has held the lock"), HasSubstr("these weights are in " + separate)));
+  EXPECT_EQ(readFile(index), before);
+  for (const std::string& path : {index, separate}) {
+    auto weights = io::Safetensors::openWeights(path);
+    ASSERT_TRUE(weights.ok()) << weights.status().message();
+    EXPECT_EQ(weights->tensors().size(), 2u);
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(where.path()), fs::directory_iterator()), 3 + 3 + 1);
+}
+
+TEST(FileLock, NamesAreCut) {
+  TemporaryFolder where;
+  EXPECT_EQ(lockPath("a/b"), "a/.b.lock");
+  EXPECT_TRUE(FileLock::take(lockPath(where / std::string(255, 'n'))).ok());
+}
+
+// A file or link in the place of a state is not replaced, nor is what the link names.
+TEST(NewFiles, OnlyStatesAreReplaced) {
+  TemporaryFolder where;
+  fs::create_directories(where / "elsewhere");
+  writeFile(where / "elsewhere/mine", "text");
+  fs::create_directories(where / "states");
+  fs::create_symlink("../elsewhere", where / "states/step-00000001");
+  writeFile(where / "states/step-00000002", "text");
+  for (int64_t step : {1, 2}) EXPECT_THAT(saveState(where / "states", step).message(), HasSubstr("it is not a folder"));
+  EXPECT_EQ(readFile(where / "elsewhere/mine"), "text");
+  EXPECT_EQ(readFile(where / "states/step-00000002"), "text");
+  EXPECT_EQ(std::distance(fs::directory_iterator(where / "states"), fs::directory_iterator()), 2);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "runtime/base/Endings.h"
 #include "runtime/base/Print.h"
+#include "runtime/base/RegularFile.h"
 #include "runtime/exec/Measure.h"
 #include "runtime/exec/Run.h"
 #include "tools/options/Completion.h"
@@ -18,10 +19,11 @@ sheaf::exec::RunControl control;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 // The first signal asks for an orderly end, a second one like it ends the program at once, as does the first one if the
-// run has failed. (Launchers add a SIGTERM of theirs to the terminal's SIGINT.)
+// run has failed. (Launchers add a SIGTERM of theirs to the terminal's SIGINT.) SIGHUP comes twice when a terminal is
+// closed, from the shell and from the system: a second one is ignored.
 void onSignal(int signal) {
   control.interrupted = true;
-  std::signal(signal, SIG_DFL);
+  std::signal(signal, signal == SIGHUP && !control.aborting ? SIG_IGN : SIG_DFL);
   if (control.aborting) std::raise(signal);
 }
 
@@ -66,6 +68,7 @@ int main(int argc, char** argv) {
   }
   if (line->given.version) return std::puts("sheaf-run " SHEAF_VERSION) < 0;
   if (line->given.help) return std::fputs(help(*line->given.help).c_str(), stdout) < 0;
+  sheaf::allowMostOpenFiles();
   std::signal(SIGTERM, onSignal);
   std::signal(SIGINT, onSignal);
   // A terminal that goes away, unless `nohup` has said that it may.

@@ -3,6 +3,7 @@ import array
 import hashlib
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -166,7 +167,8 @@ def without_room(session, saves):
                                           env={**os.environ, **{k: str(v) for k, v in given.items()}}, preexec_fn=limit if rank else None, restore_signals=False))
     errors = [p.communicate()[1] for p in processes]
     expect([p.returncode for p in processes] == [1, 1], f"{errors}")
-    expect("process 1 (" in errors[0] and all("--save-state: " in e and "rank-00002.safetensors" in e for e in errors), f"{errors}")
+    # Either of its two ranks may be the first that fails.
+    expect("process 1 (" in errors[0] and all("--save-state: " in e and re.search("rank-0000[23].safetensors", e) for e in errors), f"{errors}")
     done = len(read_log(where / "log")[0])
     expect(done == 5 if not saves else 20 <= done < 60, f"{done} steps")
     session.succeed("sheaf-run", plan, *data_arguments(CONFIG), "--steps", done, "--save", where / "reference")
