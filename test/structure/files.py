@@ -13,7 +13,8 @@ FOLDERS = ("codegen", "frontend", "ir", "passes", "runtime", "tools")
 KINDS = {
     "make a file or a folder, or read the umask": (
         r"\b(mkstemps?|mkostemps?|mkdtemp|tmpfile|tmpnam|tempnam|umask|creat|mknod|mkfifo|mkdir|shm_open|fopen|freopen|O_CREAT|O_TRUNC|O_TMPFILE"
-        r"|create_director(y|ies)|createUnique\w+|createTemporary\w+|w?ofstream|fstream|ToolOutputFile|copy_file|create_symlink|create_hard_link)\b",
+        r"|create_director(y|ies)|createUnique\w+|createTemporary\w+|w?ofstream|fstream|ToolOutputFile|copy_file|create_(directory_)?symlink|create_hard_link|resize_file|O_WRONLY|openFileForWrite\w*)\b"
+        r"|(?<![\w>])::(truncate|link)(at)?\(|\bsymlink(at)?\(|\bfs::copy\(|\bfilesystem::copy\(",
         {
             "runtime/base/NewFiles.cpp": "all files and folders are made here",
             "runtime/base/FileLock.cpp": "a lock may exist",
@@ -34,7 +35,7 @@ KINDS = {
             "runtime/io/StateFolder.cpp": "files of others move from a replaced state to the new one",
         }),
     "remove files": (
-        r"(?<![\w.>])(std::|fs::|::|std::filesystem::|files_\.)?(remove_all|remove_directories|unlink(at)?|rmdir)\b|\bfs::remove\(|\bstd::remove\(\w+\.c_str",
+        r"(?<![\w.>])(std::|fs::|::|std::filesystem::|files_\.)?(remove_all|remove_directories|unlink(at)?|rmdir)\b|\b(fs|filesystem)::remove\(|\bstd::remove\([^,()]*(\(\))?\)",
         {
             "runtime/base/AtomicFile.cpp": "its own temporary file",
             "runtime/base/FileLock.cpp": "its own lock",
