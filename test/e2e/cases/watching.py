@@ -196,6 +196,6 @@ def terminal(session):
 def refused(session):
     where = session.folder()
     (where / "file").write_text("")
-    for option, path, words in (("--log-dir", where / "file" / "x", ["--log-dir", "cannot make the folder"]),
+    for option, path, words in (("--log-dir", where / "file" / "x", ["--log-dir", "cannot make folder"]),
                                 ("--metrics-file", where / "none" / "x.prom", ["--metrics-file"])):
         expect_short_error(session.call("sheaf-run", plan(session), *data_arguments(CONFIG), "--steps", 1, "--save", where / "w", option, path), words)
