@@ -17,7 +17,7 @@ STATE = ("--offload", "optimizer=file,parameters=file")
 WAYS = {
     "cosine": (2, 3, 1, signal.SIGINT, ("--steps", STEPS, "--lr-schedule", "cosine:warmup=20,min=0.1")),
     "linear-one-rank": (1, 0, 1, signal.SIGTERM, ("--steps", STEPS, "--lr-schedule", "linear:warmup=40,start=0")),
-    "hangup": (1, 0, 1, signal.SIGHUP, ("--steps", STEPS, "--lr-schedule", "cosine")),
+    "hangup": (2, 3, 1, signal.SIGHUP, ("--steps", STEPS, "--lr-schedule", "cosine")),
     "epochs": (2, 2, 1, signal.SIGINT, ("--epochs", 2, "--lr-schedule", "one-cycle", "--shuffle", 3)),
     "every": (2, 3, 1, signal.SIGINT, ("--steps", STEPS, "--lr-schedule", "wsd:decay=30", "--shuffle", 3, "--save-every", 15, "--save-staging", "auto",
                                        "--keep-saves", 2, "--eval-every", 40)),

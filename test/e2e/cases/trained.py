@@ -49,7 +49,10 @@ def gradients(session, name, form):
     expect(abs(loss - wanted["loss"]) <= 1e-5 * (1 + abs(loss)), f"loss {loss}, PyTorch's {wanted['loss']}")
     found = {key: tensor.values for key, tensor in read_safetensors(where / "g.safetensors").items()}
     expected = {key: values for key, values in wanted["gradients"].items() if values is not None}
-    expect(set(found) == set(expected), f"trained: {sorted(found)}, by PyTorch {sorted(expected)}")
+    # TorchScript's file does not tell a buffer that limits a Clip from a parameter: both are trained, and the line on possible buffers says so.
+    limits = {"high", "low"} if (name, form) == ("buffers", "torchscript") else set()
+    expect(set(found) == set(expected) | limits, f"trained: {sorted(found)}, by PyTorch {sorted(expected)}")
+    expect(all(limit in done.err for limit in limits), done.err)
     for key, values in expected.items():
         largest = max(map(abs, values))
         for a, b in zip(found[key], values, strict=True):
