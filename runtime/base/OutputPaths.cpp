@@ -34,10 +34,7 @@ Identity identityOf(const std::string& path) {
     identity.special = S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode) || S_ISSOCK(info.st_mode);
     identity.file = info;
   }
-  std::error_code error;
-  const fs::path absolute = fs::absolute(path, error);
-  if (!error) identity.whole = fs::weakly_canonical(absolute, error);
-  if (error) identity.whole.clear();
+  identity.whole = canonicalPath(path);
   return identity;
 }
 
@@ -54,6 +51,13 @@ std::vector<Identity> identitiesOf(std::span<const NamedFile> files) {
 }
 
 }  // namespace
+
+fs::path canonicalPath(const fs::path& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path, error);
+  const fs::path whole = error ? fs::path() : fs::weakly_canonical(absolute, error);
+  return error ? fs::path() : whole;
+}
 
 Status checkOutputPaths(std::span<const NamedFile> outputs, std::span<const NamedFile> inputs) {
   const std::vector<Identity> written = identitiesOf(outputs), read = identitiesOf(inputs);

@@ -1,6 +1,7 @@
 // Files that a command writes: none may replace one that it reads, and a name must not say another format.
 #pragma once
 
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@ namespace sheaf {
 struct NamedFile {
   std::string name, path;
 };
+
+// Returns an absolute path without links, also of a file that is still to be made; empty if there is none.
+std::filesystem::path canonicalPath(const std::filesystem::path& path);
 
 // Refuses an output that is one of the inputs, by whatever path or link, and two outputs that are one file. Devices,
 // such as /dev/null, may be named twice.

@@ -28,16 +28,16 @@ Status irregular(const std::string& path, mode_t mode) {
 }  // namespace
 
 Expected<OpenFile> openRegularFile(const std::string& path) {
-  auto failed = [&](const char* deed) {
+  auto failed = [&] {
     const char* remedy = errno == EMFILE ? ": raise `ulimit -n`" : "";
-    return Status::error(cat("cannot ", deed, " ", path, ": ", std::strerror(errno), remedy));
+    return Status::error(cat("cannot open ", path, ": ", std::strerror(errno), remedy));
   };
   struct stat info {};
-  if (stat(path.c_str(), &info) != 0) return failed("open");
+  if (stat(path.c_str(), &info) != 0) return failed();
   if (!S_ISREG(info.st_mode)) return irregular(path, info.st_mode);
   // It may have been replaced since, and to open a pipe without O_NONBLOCK waits for its writer.
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (descriptor < 0) return failed("open");
+  if (descriptor < 0) return failed();
   if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
     close(descriptor);
     return irregular(path, info.st_mode);

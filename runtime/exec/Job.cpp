@@ -95,6 +95,12 @@ std::chrono::milliseconds lockLimit(const comm::ProcessGroup* group) {
   return group ? std::min(kLongest, group->limit() / 2) : kLongest;
 }
 
+Expected<std::string> shareName(comm::ProcessGroup* group, const std::string& name, const std::string& what) {
+  if (!group) return name;
+  Expected<std::vector<std::string>> all = group->allGather(name, what);
+  return all.ok() ? Expected<std::string>(std::move((*all)[0])) : all.status();
+}
+
 Status Job::together(const std::string& subject, const Status& mine) {
   if (!group_) return mine;
   Expected<std::vector<std::string>> all =

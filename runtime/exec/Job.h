@@ -19,6 +19,10 @@ namespace sheaf::exec {
 // is null in a job of one process.
 std::chrono::milliseconds lockLimit(const comm::ProcessGroup* group);
 
+// Returns process 0's `name`, such as the random name of files in which all write, to every process. `what` names the
+// exchange in errors. `group` is null in a job of one process.
+Expected<std::string> shareName(comm::ProcessGroup* group, const std::string& name, const std::string& what);
+
 class Job {
  public:
   // What the launcher's environment says; without one a job of one process. Returns when all processes have come.

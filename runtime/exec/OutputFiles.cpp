@@ -66,12 +66,12 @@ Expected<std::unique_ptr<OutputFiles>> OutputFiles::create(const plan::Plan& pla
   std::unique_ptr<OutputFiles> files(new OutputFiles(plan, rows, job));
   files->folder_ = folder;
   Status status;
-  Expected<std::string> random = std::string();
   if (job.first()) {
     if (auto made = makeFolders(folder); !made.ok())
       status = Status::error(cat("--outputs: ", made.status().message()));
-    random = randomName();
+    Expected<std::string> random = randomName();
     if (status.ok()) status = random.status();
+    if (random.ok()) files->random_ = std::move(*random);
   }
   const uint64_t batch = static_cast<uint64_t>(plan::rowsAtOnce(plan)),
                  rowsOfRank = batch / static_cast<uint64_t>(plan.ranks());
@@ -104,25 +104,22 @@ Expected<std::unique_ptr<OutputFiles>> OutputFiles::create(const plan::Plan& pla
   // Process 0 makes the files before the others open them, and tells these their random name.
   auto openAll = [&] {
     for (size_t i = 0; i < files->files_.size() && status.ok(); ++i)
-      status = files->open(files->files_[i], *random, headers[i], bytes[i]);
+      status = files->open(files->files_[i], headers[i], bytes[i]);
   };
   if (job.first()) openAll();
   SHEAF_RETURN_IF_ERROR(job.together(cat("--outputs ", folder), status));
-  if (job.group()) {
-    Expected<std::vector<std::string>> all = job.group()->allGather(*random, "the files of --outputs");
-    if (!all.ok()) return all.status();
-    random = (*all)[0];
-    // It becomes a part of a path.
-    if (!isRandomName(*random)) return Status::error("--outputs: process 0 has sent a name that is none");
-  }
+  Expected<std::string> random = shareName(job.group(), files->random_, "the files of --outputs");
+  if (!random.ok()) return random.status();
+  files->random_ = std::move(*random);
+  // It becomes a part of a path.
+  if (!isRandomName(files->random_)) return Status::error("--outputs: process 0 has sent a name that is none");
   if (!job.first()) openAll();
   if (!status.ok()) return status;
   return files;
 }
 
-Status OutputFiles::open(File& file, const std::string& random, const std::string& header, uint64_t bytes) {
-  file.temporary = temporaryPath(file.path, random);
-  file.random = random;
+Status OutputFiles::open(File& file, const std::string& header, uint64_t bytes) {
+  file.temporary = temporaryPath(file.path, random_);
   file.descriptor = job_.first() ? openNew(file.temporary) : openMade(file.temporary);
   if (file.descriptor < 0) return cannot("open", file.temporary);
   if (!job_.first()) return {};
@@ -170,7 +167,7 @@ Status OutputFiles::commit() {
   std::string separate;
   if (!lock.ok())
     for (File& file : files_) {
-      file.path = cat(file.path.substr(0, file.path.size() - 4), ".", file.random, ".npy");
+      file.path = cat(file.path.substr(0, file.path.size() - 4), ".", random_, ".npy");
       separate += cat(separate.empty() ? "" : ", ", file.path);
     }
   // A run that is killed between the names leaves fewer files, and none of another run next to its own.

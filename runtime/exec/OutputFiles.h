@@ -36,7 +36,7 @@ class OutputFiles {
 
  private:
   struct File {
-    std::string path, temporary, random;
+    std::string path, temporary;
     int descriptor = -1;
     bool made = false;   // `temporary`, by this process, and not yet renamed
     uint64_t begin = 0;  // of the elements
@@ -45,12 +45,12 @@ class OutputFiles {
     bool hasRows = false;
   };
   OutputFiles(const plan::Plan& plan, uint64_t rows, Job& job) : plan_(plan), rows_(rows), job_(job) {}
-  Status open(File& file, const std::string& random, const std::string& header, uint64_t bytes);
+  Status open(File& file, const std::string& header, uint64_t bytes);
 
   const plan::Plan& plan_;
   const uint64_t rows_;  // of the data
   Job& job_;
-  std::string folder_;
+  std::string folder_, random_;  // the random name of all temporary files
   std::vector<File> files_;
 };
 

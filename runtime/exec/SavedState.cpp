@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "runtime/base/Text.h"
+#include "runtime/exec/Job.h"
 #include "runtime/plan/LossScale.h"
 #include "runtime/plan/SavedParts.h"
 #include "runtime/plan/Types.h"
@@ -130,9 +131,9 @@ Expected<io::CheckpointWriter> openState(const StateAccess& state, const std::st
   Expected<io::CheckpointWriter> writer = Status::error("");
   if (state.first()) writer = io::CheckpointWriter::create(folder, step);
   SHEAF_RETURN_IF_ERROR(together(state, state.first() ? writer.status() : Status(), what));
-  Expected<std::vector<std::string>> names = processes->allGather(state.first() ? writer->name() : "", what);
-  if (!names.ok()) return names.status();
-  if (!state.first()) writer = io::CheckpointWriter::join(folder, (*names)[0]);
+  Expected<std::string> name = shareName(processes, state.first() ? writer->name() : "", what);
+  if (!name.ok()) return name.status();
+  if (!state.first()) writer = io::CheckpointWriter::join(folder, *name);
   SHEAF_RETURN_IF_ERROR(together(state, writer.status(), what));
   return writer;
 }

@@ -51,12 +51,11 @@ Expected<io::ShardWriter> openShards(const StateAccess& state, const CopiedWeigh
   const io::ShardWriter::Entries entries = weightEntries(state, copied);
   const std::string what = "the files of whole weights";
   if (!state.first()) {
-    Expected<std::vector<std::string>> names = state.processes()->allGather("", what);
-    return names.ok() ? io::ShardWriter::join(index, entries, shardBytes, (*names)[0]) : names.status();
+    Expected<std::string> random = shareName(state.processes(), "", what);
+    return random.ok() ? io::ShardWriter::join(index, entries, shardBytes, *random) : random.status();
   }
   Expected<io::ShardWriter> writer = io::ShardWriter::make(index, entries, shardBytes);
-  if (writer.ok() && state.processes())
-    SHEAF_RETURN_IF_ERROR(state.processes()->allGather(writer->random(), what).status());
+  if (writer.ok()) SHEAF_RETURN_IF_ERROR(shareName(state.processes(), writer->random(), what).status());
   return writer;
 }
 

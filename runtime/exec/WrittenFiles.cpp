@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/AtomicFile.h"
@@ -17,12 +18,6 @@ namespace sheaf::exec {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path whole(const fs::path& path) {
-  std::error_code error;
-  const fs::path absolute = fs::absolute(path, error);
-  return error ? path : fs::weakly_canonical(absolute, error);
-}
 
 std::vector<NamedFile> filesRead(const RunOptions& options, const RunInputs& in) {
   std::vector<NamedFile> files{{"the plan", in.planPath}};
@@ -58,30 +53,42 @@ Expected<std::vector<NamedFile>> outputsOf(const RunOptions& options, const plan
   return files;
 }
 
-// A file among those that the run itself names in a folder.
-Status checkFolders(const RunOptions& options, const RunInputs& in, const NamedFile& file, bool written) {
-  if (file.path.empty()) return {};
-  const fs::path path = whole(file.path), folder = path.parent_path();
-  auto refused = [&](const char* option, const std::string& given) {
-    return Status::error(cat(file.name, " ", file.path, " has the name of a file of ", option, " ", given,
-                             ": give another name or folder"));
-  };
-  if (!options.saveState.empty()) {
-    const fs::path states = whole(options.saveState);
-    if (folder == states && (path.filename() == io::kLatestFile || io::stepOfFolder(path.filename())))
-      return refused("--save-state", options.saveState);
-    if (written && folder.parent_path() == states && io::stepOfFolder(folder.filename()) &&
-        io::isStateFile(path.filename().string()))
-      return refused("--save-state", options.saveState);
+// The folders where the run itself names files, whose paths are resolved once for all files.
+class NamingFolders {
+ public:
+  NamingFolders(const RunOptions& options, const plan::Plan& plan) : options_(options) {
+    if (!options.saveState.empty()) states_ = canonicalPath(options.saveState);
+    if (plan::peakBytes(plan, plan::Buffer::FILE) == 0) return;
+    for (const std::string& given : options.offloadFolders) offload_.emplace_back(given, canonicalPath(given));
   }
-  if (plan::peakBytes(*in.plan, plan::Buffer::FILE) == 0) return {};
-  for (const std::string& given : options.offloadFolders)
-    for (const char* ending : {".arena", ".commit"})
-      if (const std::string name = path.filename();
-          folder == whole(given) && name.starts_with("rank-") && name.ends_with(ending))
+
+  // Refuses a file whose name is one that the run gives there.
+  Status check(const NamedFile& file, bool written) const {
+    if (file.path.empty()) return {};
+    const fs::path path = canonicalPath(file.path), folder = path.parent_path();
+    const std::string name = path.filename();
+    auto refused = [&](const char* option, const std::string& given) {
+      return Status::error(cat(file.name, " ", file.path, " has the name of a file of ", option, " ", given,
+                               ": give another name or folder"));
+    };
+    if (!options_.saveState.empty()) {
+      if (folder == states_ && (name == io::kLatestFile || io::stepOfFolder(name)))
+        return refused("--save-state", options_.saveState);
+      if (written && folder.parent_path() == states_ && io::stepOfFolder(folder.filename().string()) &&
+          io::isStateFile(name))
+        return refused("--save-state", options_.saveState);
+    }
+    for (const auto& [given, where] : offload_)
+      if (folder == where && name.starts_with("rank-") && (name.ends_with(".arena") || name.ends_with(".commit")))
         return refused("--offload-dir", given);
-  return {};
-}
+    return {};
+  }
+
+ private:
+  const RunOptions& options_;
+  fs::path states_;
+  std::vector<std::pair<std::string, fs::path>> offload_;  // as given, and resolved
+};
 
 }  // namespace
 
@@ -100,9 +107,10 @@ Status checkWrittenFiles(const RunOptions& options, const RunInputs& in) {
   written.insert(written.end(), outputs->begin(), outputs->end());
   const std::vector<NamedFile> read = filesRead(options, in);
   SHEAF_RETURN_IF_ERROR(checkOutputPaths(written, read));
+  const NamingFolders folders(options, *in.plan);
   for (const std::vector<NamedFile>* files : {&read, static_cast<const std::vector<NamedFile>*>(&written)})
     for (const NamedFile& file : *files) {
-      SHEAF_RETURN_IF_ERROR(checkFolders(options, in, file, files == &written));
+      SHEAF_RETURN_IF_ERROR(folders.check(file, files == &written));
       if (!file.path.empty() && io::isShardOf(options.save, file.path))
         return Status::error(cat("--save ", options.save, " would replace ", file.path, ", a file of ", file.name,
                                  ": give another folder or name"));

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/base/Print.h"
+#include "runtime/base/RegularFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/process/Secret.h"
 #include "runtime/comm/socket/Acceptor.h"
@@ -330,7 +331,7 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const Secret* secr
 
 Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled) {
   if (launch.size == 1) return Joined{{}, {{hostName(), "127.0.0.1"}}};
-  allowDescriptors();
+  allowMostOpenFiles();  // a large job needs more than a shell grants
   std::optional<Secret> opened;
   if (!launch.secret.empty()) {
     Expected<Secret> secret = Secret::open(launch.secret);

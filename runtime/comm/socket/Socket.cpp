@@ -86,13 +86,6 @@ std::string systemError() {
   return cat(std::strerror(error), "; this process may have ", limit.rlim_cur, " (ulimit -n)");
 }
 
-void allowDescriptors() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 Expected<Endpoint> parseEndpoint(std::string_view text) {
   size_t colon = text.rfind(':');
   int64_t port = 0;

@@ -56,7 +56,4 @@ bool isLoopback(const std::string& address);
 // The error of the last system call, in words; with the remedy where this process may have no more descriptors.
 std::string systemError();
 
-// Lets this process have as many descriptors as the system allows it: a large job needs more than a shell grants.
-void allowDescriptors();
-
 }  // namespace sheaf::comm

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 
+#include "runtime/base/RegularFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/socket/Acceptor.h"
 #include "runtime/comm/socket/Token.h"
@@ -73,7 +74,7 @@ class Connector {
         sockets_(static_cast<size_t>(group.size() * communicators_ * rails_)) {}
 
   Status run() {
-    allowDescriptors();
+    allowMostOpenFiles();  // a large job needs more than a shell grants
     Expected<Socket> listener = listenOn({group_.address(group_.rank()), 0});
     if (!listener.ok()) return listener.status();
     Expected<std::vector<Address>> addresses = exchangeAddresses(group_, localPort(*listener));
