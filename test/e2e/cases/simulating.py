@@ -251,7 +251,7 @@ REFUSED = {
     "no-profile": ((), ["--profile", "h100", "sheaf profile"], 2),
     "unknown-profile": (("--profile", "h1000"), ["h1000", "did you mean h100?"]),
     "missing-file": (("--profile", "nowhere/p.json"), ["nowhere/p.json"]),
-    "folder": (("--profile", "/"), ["not a file"]),
+    "folder": (("--profile", "/"), ["it is a folder"]),
     "ranks": (("--profile", "h100", "--ranks", "0"), ["--ranks"], 2),
     "limit": (("--profile", "h100", "--memory-limit", "much"), ["--memory-limit", "24GiB"], 2),
     "option": (("--profil", "h100"), ["did you mean --profile?"], 2),
