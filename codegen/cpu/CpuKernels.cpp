@@ -61,7 +61,7 @@ FailureOr<CpuImage> compileFusions(ArrayRef<FusionOp> fusions, std::vector<std::
 
   std::atomic<size_t> next{0};
   if (!jobs.empty())
-    shareWork(std::min<size_t>(options.threads, jobs.size()), [&] { compileJobs(jobs, next, *target); });
+    runOnThreads(std::min<size_t>(options.threads, jobs.size()), [&] { compileJobs(jobs, next, *target); });
 
   CpuImage image{{}, target->cpu, target->features, {}, {}};
   for (Job& job : jobs) {

@@ -43,7 +43,7 @@ void emitJobs(ArrayRef<Job*> jobs, std::atomic<size_t>& next, int architecture) 
 
 LogicalResult emitAll(ArrayRef<Job*> jobs, const CudaTargetOptions& options) {
   std::atomic<size_t> next{0};
-  shareWork(std::min<size_t>(options.threads, jobs.size()), [&] { emitJobs(jobs, next, options.architecture); });
+  runOnThreads(std::min<size_t>(options.threads, jobs.size()), [&] { emitJobs(jobs, next, options.architecture); });
   for (Job* job : jobs)
     if (job->ptx.empty()) {
       FusionOp fusion = job->program->fusion;

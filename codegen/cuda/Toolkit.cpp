@@ -25,14 +25,14 @@ constexpr const char* kSplit = "--split-compile=2";
 constexpr int kLeastMajor = 12, kLeastMinor = 8;
 
 // Files for the programs of the toolkit, and what these write.
-class Files {
+class ToolFiles {
  public:
-  static std::optional<Files> make() {
+  static std::optional<ToolFiles> make() {
     llvm::SmallString<128> prefix;
     path::system_temp_directory(true, prefix);
     path::append(prefix, "sheaf-cuda-");
     Expected<ScratchFolder> folder = ScratchFolder::make(prefix.str().str());
-    return folder.ok() ? std::optional(Files(std::move(*folder))) : std::nullopt;
+    return folder.ok() ? std::optional(ToolFiles(std::move(*folder))) : std::nullopt;
   }
 
   std::string file(StringRef name) const {
@@ -41,7 +41,7 @@ class Files {
     return result.str().str();
   }
   bool write(StringRef name, StringRef bytes) const {
-    const int descriptor = openNew(file(name));
+    const int descriptor = createExclusive(file(name));
     if (descriptor < 0) return false;
     llvm::raw_fd_ostream stream(descriptor, true);
     stream << bytes;
@@ -56,12 +56,12 @@ class Files {
   }
 
  private:
-  explicit Files(ScratchFolder folder) : folder_(std::move(folder)) {}
+  explicit ToolFiles(ScratchFolder folder) : folder_(std::move(folder)) {}
   ScratchFolder folder_;
 };
 
 // Runs a program and gives what it prints. A program that fails is an error with the first line that it prints.
-FailureOr<std::string> run(const Files& folder, const std::string& program, ArrayRef<std::string> arguments,
+FailureOr<std::string> run(const ToolFiles& folder, const std::string& program, ArrayRef<std::string> arguments,
                            std::string& error) {
   SmallVector<StringRef> all{program};
   all.append(arguments.begin(), arguments.end());
@@ -130,7 +130,7 @@ FailureOr<Toolkit> findToolkit(std::string& error) {
     error = std::string(kNeeded) + ": " + ptxas + " is there, but fatbinary is not in the same folder";
     return failure();
   }
-  const std::optional<Files> folder = Files::make();
+  const std::optional<ToolFiles> folder = ToolFiles::make();
   if (!folder) return error = "cannot make a temporary folder", failure();
   FailureOr<std::string> text = run(*folder, ptxas, {"--version"}, error);
   if (failed(text)) return failure();
@@ -164,7 +164,7 @@ std::vector<KernelUsage> parseUsage(StringRef text) {
 }
 
 FailureOr<Assembled> assemblePtx(const Toolkit& toolkit, int architecture, StringRef ptx, std::string& error) {
-  const std::optional<Files> folder = Files::make();
+  const std::optional<ToolFiles> folder = ToolFiles::make();
   if (!folder || !folder->write("kernels.ptx", ptx)) return error = "cannot write temporary files", failure();
   FailureOr<std::string> text =
       run(*folder, toolkit.ptxas,
@@ -179,7 +179,7 @@ FailureOr<Assembled> assemblePtx(const Toolkit& toolkit, int architecture, Strin
 
 FailureOr<std::string> makeFatBinary(const Toolkit& toolkit, int architecture, StringRef cubin, StringRef ptx,
                                      std::string& error) {
-  const std::optional<Files> folder = Files::make();
+  const std::optional<ToolFiles> folder = ToolFiles::make();
   if (!folder || !folder->write("kernels.ptx", ptx) || !folder->write("kernels.cubin", cubin))
     return error = "cannot write temporary files", failure();
   auto image = [&](const char* kind, const char* file) {

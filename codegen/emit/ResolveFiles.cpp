@@ -48,7 +48,7 @@ void hashPieces(ArrayRef<Piece> pieces, unsigned threads) {
   auto work = [&] {
     for (size_t i; (i = next++) < pieces.size();) *pieces[i].hash = static_cast<int64_t>(xxh64(pieces[i].bytes));
   };
-  shareWork(std::min<size_t>(threads, pieces.size()), work);
+  runOnThreads(std::min<size_t>(threads, pieces.size()), work);
 }
 
 // Appends hashes to the sources of parameters, copied tensors and constants that lie in files that exist.

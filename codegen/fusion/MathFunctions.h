@@ -2,7 +2,7 @@
 //
 // Errors against the correctly rounded value, over all finite arguments with a normal result (test/codegen measures
 // them): at most 4 ulp (4.5 for the f64 tangent); sine, cosine and tangent for |x| up to 1e5 (f32) and 1e4 (f64).
-// Those of larger angles are within 1e-6 (1 + y^2) of the exact value y; f64 beyond 1e15 gives NaN. NaN gives NaN;
+// Those of larger angles are within 1e-6 (1 + y^2) of the exact value y; f64 of 2^50 and more gives NaN. NaN gives NaN;
 // infinities and zeros follow IEEE 754's recommendations; results of exp below the normal range are subnormal, those of
 // functions that are made of it may be zero. Polynomials are near-minimax fits of relative error.
 #pragma once

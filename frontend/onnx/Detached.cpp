@@ -58,7 +58,7 @@ Detached::Detached(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
   // Computations are merged with one of the same function: "linear_1" with "linear".
   llvm::StringSet<> functions;
   for (const auto& producer : producers) functions.insert(functionOf(producer.first()));
-  for (std::string& name : missingValues(model, nodes))
+  for (std::string& name : removedFxValues(model, nodes))
     if (functions.contains(functionOf(name))) lacking.push_back(std::move(name));
 
   for (auto& [expression, group] : groups) {

@@ -308,7 +308,7 @@ void Importer::listPossibleBuffers() {
   for (auto parameter : module->getOps<train::ParameterOp>())
     if (parameter.getTrainable()) {
       std::string name = train::nameOf(parameter.getSymName()).str();
-      (parameters.maybeBuffer(name) ? buffers : others).push_back(std::move(name));
+      (parameters.mayBeBuffer(name) ? buffers : others).push_back(std::move(name));
     }
   if (buffers.empty()) return;
   const bool one = buffers.size() == 1;

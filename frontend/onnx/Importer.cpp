@@ -16,8 +16,8 @@ namespace {
 // attack.
 constexpr int64_t kMaxNodes = 1 << 19;
 constexpr size_t kMaxCalls = 64;
-// Ops of a step, before it is differentiated, and operands or results of one. The largest models that are trained have
-// some 10,000 ops, and a plan, its proof and its schedule take time for each pair of operands.
+// Ops of a step, before it is differentiated, and operands of one, or inputs or outputs of a node. The largest models
+// that are trained have some 10,000 ops, and a plan, its proof and its schedule take time for each pair of operands.
 constexpr int64_t kMaxOps = 1 << 16, kMaxOperands = 1 << 12;
 // What takes as long as importing a node, and counts as one: copying so many tensors of a sequence, computing so many
 // elements of known values.
@@ -69,9 +69,10 @@ LogicalResult Importer::unroll(int64_t nodes) {
     return emit.error() << "the model's functions, loops, recurrences and known values expand to more than "
                         << kMaxNodes << " nodes";
   if (counter.ops > kMaxOps)
-    return emit.error() << "the model takes more than " << kMaxOps
-                        << " operations; train a smaller one, or let loops and recurrences take fewer steps";
-  return emit.error() << "takes more than " << kMaxOperands << " tensors at once; combine them in several steps";
+    return emit.error() << "the model has more than " << kMaxOps
+                        << " operations (before the backward pass); train a smaller one, or let loops and recurrences "
+                           "take fewer steps";
+  return emit.error() << "has more than " << kMaxOperands << " operands; split it into several operators";
 }
 
 int64_t Importer::opsetOf(const onnx::NodeProto& node, const Scope& scope) const {
@@ -177,7 +178,7 @@ GraphValue* Importer::lookup(StringRef name, Scope& scope, const onnx::NodeProto
     if (it == initializers.end()) break;
     Tensor tensor = importInitializer(*it->second, user, operand);
     if (!tensor) return nullptr;
-    // Merged initializers mean another parameter to another user: they are looked up again.
+    // Not cached: a merged initializer stands for a different parameter per use.
     GraphValue& value = reads[name];
     value = GraphValue{tensor, std::nullopt};
     return &value;
@@ -278,7 +279,7 @@ Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::
     auto type = elementType(builder.getContext(), tensor.data_type());
     if (!large || !isa_and_nonnull<FloatType>(type)) {
       Tensor constant = initialValue(tensor);
-      // Merged initializers mean another tensor to another user.
+      // A merged initializer stands for a different tensor per use, so it is not cached.
       if (constant && !parameters.isMerged(tensor)) root.values[tensor.name()] = GraphValue{constant, std::nullopt};
       if (constant && constant.isFloat() && constant.rank())
         decide((role.name.empty() ? tensor.name() : role.name) + ": constant, " + role.reason);

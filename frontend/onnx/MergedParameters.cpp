@@ -37,7 +37,7 @@ std::optional<float> numberIn(const Model& model, const onnx::TensorProto& tenso
   return value;
 }
 
-// True if a matrix is another one's transposed. The first element that differs decides.
+// True if a matrix is another one's transposed.
 bool isTransposed(const Model& model, const onnx::TensorProto& a, const onnx::TensorProto& b) {
   if (a.dims_size() != 2 || a.dims(0) != b.dims(1) || a.dims(1) != b.dims(0) || a.data_type() != b.data_type())
     return false;
@@ -55,16 +55,115 @@ bool isTransposed(const Model& model, const onnx::TensorProto& a, const onnx::Te
 // An operand of a node.
 using Slot = std::pair<const onnx::NodeProto*, int>;
 
+using Tensor = const GraphSignature::Tensor*;
+
+// Tensors of the module that initializers hold.
+struct HeldTensors {
+  llvm::StringMap<Tensor> byInitializer;
+  llvm::StringSet<> present;  // placeholders of tensors that some initializer holds or was computed from
+
+  Tensor operator[](const Slot& slot) const { return byInitializer.lookup(slot.first->input(slot.second)); }
+  bool isMissing(Tensor tensor) const { return !present.contains(tensor->placeholder); }
+};
+
 // The nodes that the exporter made of one expression, and their operands from outside.
 struct Group {
   SmallVector<const onnx::NodeProto*> nodes;
   SmallVector<Slot> tensors;                  // that are tensors of the module
   llvm::SmallSetVector<StringRef, 4> values;  // that are neither these nor constants
+
+  bool hasOneReader() const {
+    return !tensors.empty() && llvm::all_of(tensors, [&](const Slot& slot) { return slot.first == tensors[0].first; });
+  }
 };
+
+// The arguments of an expression.
+struct Arguments {
+  SmallVector<Tensor> tensors;
+  llvm::SmallSetVector<Tensor, 4> missing;    // tensors that the graph lacks
+  llvm::SmallSetVector<StringRef, 4> others;  // without a matching operand
+};
+
+struct Expressions {
+  llvm::StringSet<> produced, read;  // values that nodes produce, and that expressions read
+  llvm::MapVector<StringRef, Group> groups;
+};
+
+Expressions expressionsOf(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
+  Expressions all;
+  for (const onnx::ValueInfoProto& input : model.graph().input()) all.produced.insert(input.name());
+  for (const onnx::NodeProto* node : nodes) {
+    for (const std::string& output : node->output()) all.produced.insert(output);
+    const StringRef expression = expressionOf(*node);
+    for (StringRef name : argumentsOf(expression)) all.read.insert(name);
+    if (!expression.empty()) all.groups[expression].nodes.push_back(node);
+  }
+  return all;
+}
+
+void findOperands(Group& group, const HeldTensors& held, const llvm::StringSet<>& produced) {
+  llvm::StringSet<> own;
+  for (const onnx::NodeProto* node : group.nodes)
+    for (const std::string& output : node->output()) own.insert(output);
+  for (const onnx::NodeProto* node : group.nodes)
+    for (auto [i, input] : llvm::enumerate(node->input())) {
+      if (held.byInitializer.contains(input)) group.tensors.push_back({node, int(i)});
+      if (produced.contains(input) && !own.contains(input)) group.values.insert(input);
+    }
+}
+
+// Removes the values that are arguments from the group's values.
+Arguments findArguments(StringRef expression, Group& group, const HeldTensors& held, const GraphSignature& signature) {
+  Arguments arguments;
+  for (StringRef name : argumentsOf(expression))
+    if (Tensor tensor = signature.byPlaceholder(name)) {
+      arguments.tensors.push_back(tensor);
+      if (held.isMissing(tensor)) arguments.missing.insert(tensor);
+    } else if (!group.values.remove(name)) {
+      arguments.others.insert(name);
+    }
+  return arguments;
+}
+
+// True if the operands are the arguments in their order.
+bool matchesByPosition(StringRef expression, const Group& group, const Arguments& arguments, const HeldTensors& held) {
+  if (!group.hasOneReader() || arguments.tensors.size() != group.tensors.size() ||
+      !hasOperandsInOrder(targetOf(expression)))
+    return false;
+  return llvm::all_of(llvm::zip(group.tensors, arguments.tensors), [&](auto pair) {
+    auto [slot, tensor] = pair;
+    return held[slot] == tensor || held.isMissing(tensor);
+  });
+}
+
+// Returns the missing argument that one of the operands `odd`, which the expression does not name, stands for, or null.
+Tensor matchByElimination(const Slot& slot, ArrayRef<Slot> odd, const Arguments& arguments, const HeldTensors& held) {
+  const auto alike = [&](const Slot& other) { return held[other] == held[slot]; };
+  if (arguments.missing.size() == 1) return llvm::all_of(odd, alike) ? arguments.missing.front() : nullptr;
+  const StringRef member = memberName(held[slot]->name);
+  Tensor found = nullptr;
+  for (Tensor tensor : arguments.missing) {
+    if (memberName(tensor->name) != member) continue;
+    if (found) return nullptr;
+    found = tensor;
+  }
+  return llvm::count_if(odd, alike) == 1 ? found : nullptr;
+}
+
+// True if an operand that is held by `tensor` may be a number of the expression, or a tensor that forward creates.
+bool mayBeConstant(StringRef expression, const Group& group, const Arguments& arguments, const Model& model,
+                   const onnx::TensorProto& tensor) {
+  const llvm::SmallSetVector<StringRef, 4>& others = arguments.others;
+  const std::optional<float> number = numberIn(model, tensor);
+  const bool isNumber =
+      tensor.dims_size() == 0 && arguments.missing.empty() &&
+      (others.empty() || (others.size() <= group.values.size() && number && takesNumber(expression, *number)));
+  return isNumber || llvm::any_of(others, isFactoryResult);
+}
 
 }  // namespace
 
-void makeStatistics(ParameterRole& role) {
+void markRunningStatistics(ParameterRole& role) {
   role.parameter = true;
   role.trainable = false;
   role.reason = kStatistics;
@@ -116,7 +215,7 @@ void Parameters::restoreTies(const Model& model, ArrayRef<const onnx::NodeProto*
         role.shape = original.shape;
         role.viewTransposed = true;
         role.holder = &table;
-        role.maybeBuffer = false;
+        role.mayBeBuffer = false;
         role.reason = "tied again: transposed into '" + tensor.name() + "'";
         break;
       }
@@ -149,124 +248,75 @@ void Parameters::separate(const Use& use, const std::string& name, bool trainabl
   own.parameter = parameter;
   own.trainable = trainable;
   own.reason = parameter ? "un-merged from '" + merged + "'" : "merged with '" + merged + "' by the exporter";
-  if (isBatchNorm(use.node) && use.operand >= 3) makeStatistics(own);
-  if (own.parameter && owner.try_emplace(name, merged).second) split.push_back(name);
+  if (isBatchNorm(use.node) && use.operand >= 3) markRunningStatistics(own);
+  if (own.parameter && owner.try_emplace(name, merged).second) unmergedNames.push_back(name);
   unmerged[{use.node, use.operand}] = own;
   mergedTensors.insert(merged);
 }
 
 // The expression of a node names the tensors that it reads, also those that are no longer in the graph.
 void Parameters::unmergeByExpressions(const Model& model, ArrayRef<const onnx::NodeProto*> nodes,
-                                      const Signature& signature) {
-  using Tensor = const Signature::Tensor*;
-  llvm::StringMap<Tensor> held;  // by initializer
-  llvm::StringSet<> present;     // placeholders of tensors that some initializer holds or was computed from
+                                      const GraphSignature& signature) {
+  HeldTensors held;
   for (const onnx::TensorProto& tensor : model.graph().initializer()) {
     const ParameterRole& role = roles[tensor.name()];
     if (Tensor own = signature.byName(role.name)) {
       const bool view = role.holder || role.rows || role.viewTransposed;
-      const bool norm = llvm::is_contained(norms, tensor.name());  // holds others, too
-      if (!view && !norm && isFloatType(tensor.data_type())) held[tensor.name()] = own;
-      present.insert(own->placeholder);
+      const bool norm = llvm::is_contained(norms, tensor.name());  // may stand for several tensors
+      if (!view && !norm && isFloatType(tensor.data_type())) held.byInitializer[tensor.name()] = own;
+      held.present.insert(own->placeholder);
     }
     for (StringRef source : pythonList(model.valueMetadata(tensor.name(), kFoldedFrom)))
-      if (Tensor folded = signature.byName(source)) present.insert(folded->placeholder);
+      if (Tensor folded = signature.byName(source)) held.present.insert(folded->placeholder);
   }
-  llvm::StringSet<> produced, read;
-  llvm::MapVector<StringRef, Group> groups;
-  for (const onnx::ValueInfoProto& input : model.graph().input()) produced.insert(input.name());
-  for (const onnx::NodeProto* node : nodes) {
-    for (const std::string& output : node->output()) produced.insert(output);
-    const StringRef expression = expressionOf(*node);
-    for (StringRef name : argumentsOf(expression)) read.insert(name);
-    if (!expression.empty()) groups[expression].nodes.push_back(node);
-  }
-  auto tensorOf = [&](const Slot& slot) { return held.lookup(slot.first->input(slot.second)); };
-  auto isMissing = [&](Tensor tensor) { return !present.contains(tensor->placeholder); };
+  Expressions expressions = expressionsOf(model, nodes);
   llvm::StringSet<> recovered;
   auto assign = [&](const Slot& slot, Tensor tensor) {
     separate({slot.first, slot.second}, tensor->name, tensor->parameter, tensor->parameter);
     recovered.insert(tensor->placeholder);
   };
-  llvm::MapVector<Tensor, std::string> lostIn;  // the node whose expression names a missing one
-  for (auto& [expression, group] : groups) {
-    llvm::StringSet<> own;
-    llvm::SmallPtrSet<const onnx::NodeProto*, 2> readers;
-    for (const onnx::NodeProto* node : group.nodes)
-      for (const std::string& output : node->output()) own.insert(output);
-    for (const onnx::NodeProto* node : group.nodes)
-      for (auto [i, input] : llvm::enumerate(node->input())) {
-        if (held.contains(input)) group.tensors.push_back({node, int(i)}), readers.insert(node);
-        if (produced.contains(input) && !own.contains(input)) group.values.insert(input);
-      }
-    SmallVector<Tensor> taken;
-    llvm::SmallSetVector<StringRef, 4> others;  // arguments that no operand has the name of
-    llvm::SmallSetVector<Tensor, 4> missing;
-    for (StringRef name : argumentsOf(expression))
-      if (Tensor tensor = signature.byPlaceholder(name)) {
-        taken.push_back(tensor);
-        if (isMissing(tensor)) missing.insert(tensor);
-      } else if (!group.values.remove(name)) {
-        others.insert(name);
-      }
-    // By position.
-    const bool ordered =
-        readers.size() == 1 && taken.size() == group.tensors.size() && hasOperandsInOrder(targetOf(expression));
-    if (ordered && llvm::all_of(llvm::zip(group.tensors, taken), [&](auto pair) {
-          auto [slot, tensor] = pair;
-          return tensorOf(slot) == tensor || isMissing(tensor);
-        })) {
-      for (auto [slot, tensor] : llvm::zip(group.tensors, taken))
-        if (tensorOf(slot) != tensor) assign(slot, tensor);
+  llvm::MapVector<Tensor, std::string> missingAt;  // the node whose expression names a missing tensor
+  for (auto& [expression, group] : expressions.groups) {
+    findOperands(group, held, expressions.produced);
+    const Arguments arguments = findArguments(expression, group, held, signature);
+    if (matchesByPosition(expression, group, arguments, held)) {
+      for (auto [slot, tensor] : llvm::zip(group.tensors, arguments.tensors))
+        if (held[slot] != tensor) assign(slot, tensor);
       continue;
     }
     // By elimination: operands that the expression does not name, and tensors that it names and the graph lacks.
     SmallVector<Slot> odd;
     llvm::copy_if(group.tensors, std::back_inserter(odd),
-                  [&](const Slot& slot) { return !llvm::is_contained(taken, tensorOf(slot)); });
-    auto match = [&](const Slot& slot) -> Tensor {
-      const auto alike = [&](const Slot& other) { return tensorOf(other) == tensorOf(slot); };
-      if (missing.size() == 1) return llvm::all_of(odd, alike) ? missing.front() : nullptr;
-      const StringRef member = memberName(tensorOf(slot)->name);
-      Tensor found = nullptr;
-      for (Tensor tensor : missing) {
-        if (memberName(tensor->name) != member) continue;
-        if (found) return nullptr;
-        found = tensor;
-      }
-      return llvm::count_if(odd, alike) == 1 ? found : nullptr;
-    };
+                  [&](const Slot& slot) { return !llvm::is_contained(arguments.tensors, held[slot]); });
     Tensor unmatched = nullptr;
     for (const Slot& slot : odd) {
-      if (Tensor tensor = match(slot)) {
+      if (Tensor tensor = matchByElimination(slot, odd, arguments, held)) {
         assign(slot, tensor);
         continue;
       }
-      unmatched = tensorOf(slot);
-      // A number, or a constant that the module makes. A parameter that no expression names has been moved to another.
+      unmatched = held[slot];
+      // A parameter that no expression names has been moved to another.
       const onnx::TensorProto& tensor = *tensors.lookup(slot.first->input(slot.second));
-      const std::optional<float> number = numberIn(model, tensor);
-      const bool isNumber =
-          tensor.dims_size() == 0 && missing.empty() &&
-          (others.empty() || (others.size() <= group.values.size() && number && takesNumber(expression, *number)));
-      if (read.contains(tensorOf(slot)->placeholder) && (isNumber || llvm::any_of(others, namesMadeConstant)))
+      if (expressions.read.contains(unmatched->placeholder) &&
+          mayBeConstant(expression, group, arguments, model, tensor))
         separate({slot.first, slot.second}, tensor.name() + "_constant", false, false);
     }
-    for (Tensor tensor : missing)
+    for (Tensor tensor : arguments.missing)
       if ((tensor->parameter || unmatched) && !expression.contains("batch_norm"))
-        lostIn[tensor] =
+        missingAt[tensor] =
             unmatched ? "' merged with '" + unmatched->name : "' at node '" + group.nodes.back()->output(0);
   }
 
-  for (const auto& [tensor, where] : lostIn)
-    if (!recovered.contains(tensor->placeholder)) removed.push_back(tensor->name + where);
-  if (missingValues(model, nodes).empty()) return;
+  for (const auto& [tensor, where] : missingAt)
+    if (!recovered.contains(tensor->placeholder)) removedInNodes.push_back(tensor->name + where);
+  if (removedFxValues(model, nodes).empty()) return;
   llvm::StringSet<> aliases;
   for (const auto& entry : roles)
     for (const std::string& alias : entry.second.aliases) aliases.insert(alias);
-  for (const Signature::Tensor& tensor : signature.all())
-    if (tensor.parameter && isMissing(&tensor) && !read.contains(tensor.placeholder) && !aliases.contains(tensor.name))
-      absent.push_back(tensor.name);
+  for (const GraphSignature::Tensor& tensor : signature.all())
+    if (tensor.parameter && held.isMissing(&tensor) && !expressions.read.contains(tensor.placeholder) &&
+        !aliases.contains(tensor.name))
+      unreferenced.push_back(tensor.name);
 }
 
 }  // namespace sheaf::frontend

@@ -1,6 +1,6 @@
 #include "frontend/onnx/Model.h"
 
-#include "frontend/onnx/Texts.h"
+#include "frontend/onnx/Utf8.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -106,7 +106,7 @@ std::unique_ptr<Model> Model::load(MLIRContext& context, StringRef path) {
     return nullptr;
   }
   model->file = std::move(*file);
-  if (failed(model->parse()) || failed(checkTexts(model->location(), model->model)) || failed(model->check()))
+  if (failed(model->parse()) || failed(checkUtf8(model->location(), model->model)) || failed(model->check()))
     return nullptr;
   auto artifacts = TrainingArtifacts::adopt(model->location(), path, model->model);
   if (failed(artifacts)) return nullptr;

@@ -137,10 +137,10 @@ void ValueUses::add(const onnx::NodeProto& node, Index& index) {
     for (const onnx::NodeProto& inner : attribute.g().node()) add(inner, index);
 }
 
-// The value at the end of a chain: from a value `next` leads to the one before it, or to nothing. What has been found
-// is kept for all values on the way, or the values of a long chain would take its square. A graph with a cycle, which
-// is refused later, ends where it began.
-StringRef ValueUses::endOf(StringRef value, Ends& ends, llvm::function_ref<std::optional<StringRef>(StringRef)> next) {
+// Follows `next` to the end of a chain. Caches the result for every value passed, so that long chains stay linear. In a
+// graph with a cycle, which is refused later, a chain ends where it began.
+StringRef ValueUses::followChain(StringRef value, ChainCache& ends,
+                                 llvm::function_ref<std::optional<StringRef>(StringRef)> next) {
   SmallVector<StringRef> passed;
   for (;;) {
     const auto [known, fresh] = ends.try_emplace(value);
@@ -164,7 +164,7 @@ bool ValueUses::isKnown(StringRef value) const {
     const onnx::NodeProto* node = producer(one);
     return initializers.contains(one) || (node && node->op_type() == "Constant");
   };
-  return isConstant(endOf(value, movedFrom, [&](StringRef one) -> std::optional<StringRef> {
+  return isConstant(followChain(value, viewRoots, [&](StringRef one) -> std::optional<StringRef> {
     const onnx::NodeProto* node = producer(one);
     if (!node || isConstant(one) || node->input().empty() || operandRole(*node, 0) != OperandRole::moved)
       return std::nullopt;
@@ -174,7 +174,7 @@ bool ValueUses::isKnown(StringRef value) const {
 
 // The value that moves, conversions and a choice of another label made this one of.
 StringRef ValueUses::rootOf(StringRef value) const {
-  return endOf(value, roots, [&](StringRef one) -> std::optional<StringRef> {
+  return followChain(value, roots, [&](StringRef one) -> std::optional<StringRef> {
     const onnx::NodeProto* node = producer(one);
     if (!node) return std::nullopt;
     const StringRef op = node->op_type();

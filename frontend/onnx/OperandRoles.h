@@ -47,9 +47,9 @@ class ValueUses {
 
   const onnx::NodeProto* producer(llvm::StringRef value) const { return producers.lookup(value); }
   bool isKnown(llvm::StringRef value) const;
-  using Ends = llvm::StringMap<llvm::StringRef>;
-  static llvm::StringRef endOf(llvm::StringRef value, Ends& ends,
-                               llvm::function_ref<std::optional<llvm::StringRef>(llvm::StringRef)> next);
+  using ChainCache = llvm::StringMap<llvm::StringRef>;
+  static llvm::StringRef followChain(llvm::StringRef value, ChainCache& ends,
+                                     llvm::function_ref<std::optional<llvm::StringRef>(llvm::StringRef)> next);
 
   Index uses;
   llvm::StringMap<const onnx::NodeProto*> producers;
@@ -60,8 +60,8 @@ class ValueUses {
     const onnx::FunctionProto* proto = nullptr;
     Index uses;
   };
-  llvm::StringMap<Body> functions;  // by domain and name
-  mutable Ends roots, movedFrom;    // results of rootOf() and isKnown(), by value
+  llvm::StringMap<Body> functions;      // by domain and name
+  mutable ChainCache roots, viewRoots;  // results of rootOf() and isKnown(), by value
 };
 
 }  // namespace sheaf::frontend

@@ -67,8 +67,8 @@ LogicalResult reduce(Node& n, Kind kind, Around around) {
   if (around == Around::Square || around == Around::SquareRoot) x = e.binary<train::MulOp>(x, x);
   if (around == Around::LogSumExp) {
     largest = e.reduce(Kind::max, x, axes);
-    // An infinite maximum is not subtracted: the result is infinite, not NaN. Next to infinity, exp of any number
-    // counts as 0, and so does its gradient: exp of a large one is infinite, too.
+    // An infinite maximum is not subtracted: the result is infinite, not NaN. Then exp of all smaller elements is set
+    // to 0: else exp of a large one overflows and its gradient is NaN.
     Tensor isFinite =
         e.compare(train::ComparePredicate::lt, e.unary<train::AbsOp>(largest), e.splatLike(largest, INFINITY));
     Tensor bound = e.select(isFinite, e.splatLike(largest, -INFINITY), largest);

@@ -137,7 +137,7 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
   for (const onnx::TensorProto* tensor : anonymous) isFoldedParameter(model, *tensor, roles[tensor->name()]);
   if (byPyTorch && !signature) restoreTies(model, nodes);
   nameTied();
-  const Signature torchSignature(model);
+  const GraphSignature torchSignature(model);
   if (!torchSignature.all().empty())
     unmergeByExpressions(model, nodes, torchSignature);
   else if (optimizedExport)
@@ -149,26 +149,27 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
                                   << listNames(folded)
                                   << "); they are trained as folded. Export with optimize=False to "
                                   << "keep every parameter";
-  if (!lost.empty())
+  if (!foldedArithmetic.empty())
     emitWarning(model.location())
         << "the exporter's optimizer folded what is computed from parameters or buffers into constants, which are "
-        << "not trained: " << listNames(lost) << ". Export with optimize=False to train them";
-  if (!split.empty())
-    emitWarning(model.location()) << "the exporter's optimizer merged parameters of equal value; " << listNames(split)
-                                  << " recovered. Export with optimize=False to keep all";
-  if (!removed.empty())
-    emitWarning(model.location()) << "the exporter's optimizer removed " << removed.size()
-                                  << (removed.size() == 1 ? " parameter" : " parameters") << " from the graph ("
-                                  << listNames(removed) << "), which are not trained as in PyTorch. Export with "
+        << "not trained: " << listNames(foldedArithmetic) << ". Export with optimize=False to train them";
+  if (!unmergedNames.empty())
+    emitWarning(model.location()) << "the exporter's optimizer merged parameters of equal value; "
+                                  << listNames(unmergedNames) << (unmergedNames.size() == 1 ? " was" : " were")
+                                  << " separated again. Export with optimize=False to avoid this";
+  if (!removedInNodes.empty())
+    emitWarning(model.location()) << "the exporter's optimizer removed " << removedInNodes.size()
+                                  << (removedInNodes.size() == 1 ? " parameter" : " parameters") << " from the graph ("
+                                  << listNames(removedInNodes) << "), which are not trained as in PyTorch. Export with "
                                   << "optimize=False to train them";
-  if (!absent.empty())
-    emitWarning(model.location()) << "the module has " << absent.size()
-                                  << (absent.size() == 1 ? " parameter" : " parameters") << " that the graph lacks ("
-                                  << listNames(absent) << "), and the exporter's optimizer removed or merged "
-                                  << "computations (" << listNames(missingValues(model, nodes))
-                                  << "): if the forward pass "
-                                  << "uses them, and not as other names of tied tensors, they are not trained. "
-                                  << "Export with optimize=False to be sure";
+  if (!unreferenced.empty())
+    emitWarning(model.location()) << unreferenced.size()
+                                  << (unreferenced.size() == 1 ? " parameter is" : " parameters are")
+                                  << " not in the graph (" << listNames(unreferenced)
+                                  << "). The exporter's optimizer removed or merged operations ("
+                                  << listNames(removedFxValues(model, nodes))
+                                  << "): if these used the parameters, and not as other names of tied tensors, the "
+                                  << "parameters are not trained. Export with optimize=False to be sure";
   if (!norms.empty())
     emitWarning(model.location()) << "the exporter folded BatchNormalization into the weights before it ("
                                   << listNames(norms)
@@ -193,7 +194,7 @@ void Parameters::findStatistics() {
   for (auto& entry : uses)
     if (llvm::all_of(entry.second,
                      [](const Use& use) { return use.node->op_type() == "BatchNormalization" && use.operand >= 3; }))
-      makeStatistics(roles[entry.first()]);
+      markRunningStatistics(roles[entry.first()]);
 }
 
 // Makes constants of what operators take as settings, also if the metadata call it a parameter. Then finds parameters
@@ -216,7 +217,7 @@ void Parameters::findSettings(const Model& model, ArrayRef<const onnx::NodeProto
       continue;
     }
     if (!signature && !model.artifacts() && role.trainable && !used.weight && !namesWeight(role.name))
-      role.maybeBuffer = true;
+      role.mayBeBuffer = true;
   }
 }
 
@@ -230,8 +231,7 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
   // are computed from.
   SmallVector<StringRef> plain;
   for (StringRef source : sources)
-    if (!isExportersConstant(source) && !namesMadeConstant(source) && !namesView(source, false))
-      plain.push_back(source);
+    if (!isExportersConstant(source) && !isFactoryResult(source) && !namesView(source, false)) plain.push_back(source);
   auto isMember = [&](StringRef source) {
     return source.contains('.') || (plain.size() == 1 && source == plain.front());
   };
@@ -251,7 +251,7 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
   certain &= !namesArithmetic(tensor.name());
   const ParameterRole constant = role;
   auto isLost = [&] {
-    lost.push_back((names.front() + "' in '" + tensor.name()).str());
+    foldedArithmetic.push_back((names.front() + "' in '" + tensor.name()).str());
     role = constant;
     role.reason = "computed from '" + names.front().str() + "' by the exporter's optimizer";
     return false;
@@ -391,7 +391,7 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
     }
     if (!train.empty()) {
       bool chosen = matches(train, role.name, 0);
-      role.maybeBuffer &= !chosen;
+      role.mayBeBuffer &= !chosen;
       if (!chosen && role.trainable) role.reason = "not named by --train";
       role.trainable = chosen;
       role.parameter |= chosen;
@@ -403,7 +403,7 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
   };
   for (auto& entry : roles) {
     apply(entry.second);
-    if (entry.second.maybeBuffer) maybeBuffers.insert(entry.second.name);
+    if (entry.second.mayBeBuffer) mayBeBufferNames.insert(entry.second.name);
   }
   for (auto& entry : unmerged) apply(entry.second);
   for (auto [i, hit] : llvm::enumerate(used))
@@ -432,7 +432,7 @@ bool Parameters::isOfModule(const Model& model, const onnx::TensorProto& tensor,
 }
 
 void Parameters::trainOnly(ArrayRef<std::string> names) {
-  maybeBuffers.clear();
+  mayBeBufferNames.clear();
   for (auto& entry : roles) {
     bool chosen = llvm::is_contained(names, entry.first());
     if (!chosen && entry.second.trainable) entry.second.reason = "not among the Gradient operator's xs";

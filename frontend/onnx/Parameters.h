@@ -19,7 +19,7 @@ struct ParameterRole {
   bool trainable = false;    // if a gradient reaches it
   std::string name;          // the parameter's
   std::string reason;        // for the list of decisions
-  bool maybeBuffer = false;  // trained, but the file does not say that it is a parameter: see `maybeBuffer`
+  bool mayBeBuffer = false;  // trained, but the file does not say that it is a parameter: see mayBeBuffer()
   // The parameter's own shape; the graph reads it reshaped to the initializer's.
   llvm::SmallVector<int64_t> shape;
   // Set where the exporter folded a transposition: dimension i is the named tensor's permutation[i].
@@ -35,7 +35,7 @@ struct ParameterRole {
 };
 
 inline constexpr llvm::StringRef kStatistics = "running statistics";
-void makeStatistics(ParameterRole& role);
+void markRunningStatistics(ParameterRole& role);
 
 // Decides from the exporter's metadata (see docs/onnx.md), or, where there is none, from types and ranks alone.
 class Parameters {
@@ -58,9 +58,9 @@ class Parameters {
   bool isUsed(const onnx::TensorProto& tensor) const { return uses.contains(tensor.name()); }
 
   // True for a parameter that is not used or named as parameters are.
-  bool maybeBuffer(llvm::StringRef parameter) const { return maybeBuffers.contains(parameter); }
-  // One warning about it is enough.
-  void omitFromBuffers(llvm::StringRef parameter) { maybeBuffers.erase(parameter); }
+  bool mayBeBuffer(llvm::StringRef parameter) const { return mayBeBufferNames.contains(parameter); }
+  // Suppresses the buffer note: a warning names it already.
+  void suppressBufferWarning(llvm::StringRef parameter) { mayBeBufferNames.erase(parameter); }
 
   // Restricts training to these names, as a Gradient operator's `xs` do.
   void trainOnly(llvm::ArrayRef<std::string> names);
@@ -74,7 +74,7 @@ class Parameters {
   void separate(const Use& use, const std::string& name, bool trainable, bool parameter);
   void unmergeByModules(const onnx::TensorProto& tensor);
   void unmergeByExpressions(const Model& model, llvm::ArrayRef<const onnx::NodeProto*> nodes,
-                            const Signature& signature);
+                            const GraphSignature& signature);
   bool isFoldedNorm(const onnx::TensorProto& tensor) const;
   void findStatistics();
   void findSettings(const Model& model, llvm::ArrayRef<const onnx::NodeProto*> nodes, bool signature);
@@ -89,9 +89,10 @@ class Parameters {
   llvm::DenseMap<std::pair<const onnx::NodeProto*, int>, ParameterRole> unmerged;  // by use
   llvm::StringMap<std::string> owner;  // parameter's name to its initializer
   llvm::StringMap<const onnx::TensorProto*> tensors;
-  std::vector<std::string> folded, lost, split, removed, absent, norms;  // for the warnings
-  llvm::StringSet<> maybeBuffers;                                        // names of parameters
-  llvm::StringSet<> mergedTensors;                                       // names of initializers
+  std::vector<std::string> folded, foldedArithmetic, unmergedNames, removedInNodes, unreferenced,
+      norms;                           // for the warnings
+  llvm::StringSet<> mayBeBufferNames;  // names of parameters
+  llvm::StringSet<> mergedTensors;     // names of initializers
   bool optimizedExport = false;
 };
 

@@ -58,7 +58,7 @@ bool hasOperandsInOrder(StringRef target) {
                             target.split('.').first);
 }
 
-bool isMove(StringRef function) {
+bool isViewOrCopy(StringRef function) {
   return llvm::is_contained(
       {"view",    "reshape",   "_unsafe_view", "expand",    "clone",   "contiguous", "alias",    "unsqueeze",
        "squeeze", "permute",   "transpose",    "t",         "slice",   "select",     "_to_copy", "to",
@@ -77,7 +77,7 @@ bool namesMember(StringRef name, bool byPyTorch) {
          llvm::none_of(kConstants, [&](StringRef prefix) { return name.starts_with_insensitive(prefix); });
 }
 
-bool namesMadeConstant(StringRef value) {
+bool isFactoryResult(StringRef value) {
   StringRef op = functionOf(value);
   return op.ends_with("_window") ||
          llvm::is_contained({"arange",     "linspace",  "logspace", "full",          "zeros",           "ones",
@@ -87,7 +87,7 @@ bool namesMadeConstant(StringRef value) {
                             op);
 }
 
-Signature::Signature(const Model& model) {
+GraphSignature::GraphSignature(const Model& model) {
   SmallVector<StringRef> lines;
   Model::metadata(model.graph().metadata_props(), "pkg.torch.export.ExportedProgram.graph_signature")
       .split(lines, '\n');
@@ -103,17 +103,17 @@ Signature::Signature(const Model& model) {
   }
 }
 
-const Signature::Tensor* Signature::byPlaceholder(StringRef placeholder) const {
+const GraphSignature::Tensor* GraphSignature::byPlaceholder(StringRef placeholder) const {
   auto found = placeholders.find(placeholder);
   return found == placeholders.end() ? nullptr : &tensors[found->second];
 }
 
-const Signature::Tensor* Signature::byName(StringRef name) const {
+const GraphSignature::Tensor* GraphSignature::byName(StringRef name) const {
   auto found = names.find(name);
   return found == names.end() ? nullptr : &tensors[found->second];
 }
 
-std::vector<std::string> missingValues(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
+std::vector<std::string> removedFxValues(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
   llvm::StringSet<> known;
   for (const onnx::TensorProto& tensor : model.graph().initializer()) known.insert(tensor.name());
   for (const auto* list : {&model.graph().input(), &model.graph().value_info()})
@@ -131,11 +131,12 @@ std::vector<std::string> missingValues(const Model& model, ArrayRef<const onnx::
   };
   std::vector<std::string> missing;
   auto add = [&](StringRef name) {
-    if (!isOfModule(name) && !isMove(functionOf(name)) && known.insert(name).second) missing.push_back(name.str());
+    if (!isOfModule(name) && !isViewOrCopy(functionOf(name)) && known.insert(name).second)
+      missing.push_back(name.str());
   };
   for (const onnx::NodeProto* node : nodes)
     for (StringRef name : argumentsOf(expressionOf(*node))) add(name);
-  const Signature signature(model);
+  const GraphSignature signature(model);
   for (const std::string& name : signature.outputs()) add(name);
   return missing;
 }

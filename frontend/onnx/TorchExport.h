@@ -33,25 +33,26 @@ llvm::StringRef targetOf(llvm::StringRef expression);
 llvm::SmallVector<llvm::StringRef> argumentsOf(llvm::StringRef expression);
 // True if the operands of the one node that reads them are a function's arguments in their order.
 bool hasOperandsInOrder(llvm::StringRef target);
-// True for functions whose results the optimizer removes, since they have the elements of another value. None is merged
-// with a value of other elements.
-bool isMove(llvm::StringRef function);
+// True for functions whose results have the elements of their operand: views and copies. The optimizer removes them,
+// and merges none with a value of other elements.
+bool isViewOrCopy(llvm::StringRef function);
 
 // True for names of a module's members, "m.logit_scale"; false for an exporter's, "onnx::Mul_7" or "/m/Constant".
 // A member of the outermost module has no dot: "logit_scale". Only of PyTorch's exports is it known that they call
 // nothing else by a plain name; their constants are "12", "onnx::Mul_12", or begin as listed in the definition.
 bool namesMember(llvm::StringRef name, bool byPyTorch);
-// True for values that torch.export names after the operator that made them of numbers alone: "arange_1", "threshold".
-bool namesMadeConstant(llvm::StringRef value);
+// True for values that torch.export names after an operator that makes tensors of numbers alone: "arange_1",
+// "threshold".
+bool isFactoryResult(llvm::StringRef value);
 
 // The tensors of the module that was exported, in the graph or not. Exporters before torch 2.6 do not list them.
-class Signature {
+class GraphSignature {
  public:
   struct Tensor {
     std::string placeholder, name;  // in expressions and in the module: "p_a_weight", "a.weight"
     bool parameter;                 // else a buffer or a constant
   };
-  explicit Signature(const Model& model);
+  explicit GraphSignature(const Model& model);
 
   llvm::ArrayRef<Tensor> all() const { return tensors; }
   llvm::ArrayRef<std::string> outputs() const { return results; }
@@ -65,8 +66,8 @@ class Signature {
   llvm::StringMap<size_t> placeholders, names;  // give the index in `tensors`
 };
 
-// Values that expressions name and the graph lacks: the optimizer has merged them with others, or removed them. Moves
-// are left out.
-std::vector<std::string> missingValues(const Model& model, llvm::ArrayRef<const onnx::NodeProto*> nodes);
+// Values that expressions name and the graph lacks: the optimizer has merged them with others, or removed them. Views
+// and copies are left out.
+std::vector<std::string> removedFxValues(const Model& model, llvm::ArrayRef<const onnx::NodeProto*> nodes);
 
 }  // namespace sheaf::frontend

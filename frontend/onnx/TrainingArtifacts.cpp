@@ -129,7 +129,7 @@ class ArtifactsReader {
     if (!opened.ok()) return error() << opened.status().message();
     file = std::move(*opened);
     const auto* const bytes = reinterpret_cast<const uint8_t*>(file.bytes().data());
-    // Its offsets are of 31 bits.
+    // FlatBuffers offsets are 31 bits.
     if (file.bytes().empty() || file.bytes().size() > size_t(INT32_MAX))
       return refuse("is empty or larger than 2 GiB; make the artifacts again");
     flatbuffers::Verifier verifier(bytes, file.bytes().size());

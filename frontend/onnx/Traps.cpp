@@ -153,7 +153,7 @@ void warnOfMergedLookups(const Model& model, ArrayRef<const onnx::NodeProto*> no
       lookups[node->output(0)] = node;
   if (lookups.empty()) return;
   llvm::StringSet<> missing;
-  for (const std::string& name : missingValues(model, nodes))
+  for (const std::string& name : removedFxValues(model, nodes))
     if (functionOf(name) == "embedding") missing.insert(name);
   std::vector<std::string> merged;
   for (const onnx::NodeProto* node : nodes) {
@@ -165,8 +165,8 @@ void warnOfMergedLookups(const Model& model, ArrayRef<const onnx::NodeProto*> no
   }
   if (!merged.empty())
     emitWarning(model.location()) << "the exporter's optimizer merged look-ups of a table (" << listNames(merged)
-                                  << "): if they differ in padding_idx, one row gets a gradient that PyTorch does not "
-                                  << "give it, or none. Export with optimize=False";
+                                  << "): if their padding_idx differ, the gradient of one row is wrong. Export with "
+                                  << "optimize=False";
 }
 
 // Names weights in Constant nodes, which are trained.
@@ -199,7 +199,7 @@ void warnOfTraps(const Model& model, ArrayRef<const onnx::NodeProto*> nodes, Par
                        : isMask(model, tensor)     ? "only zeros and ones, as a mask does,"
                                                    : nullptr;
     if (what) {
-      parameters.omitFromBuffers(role.name);
+      parameters.suppressBufferWarning(role.name);
       emitWarning(model.location()) << "'" << role.name << "' holds " << what << " and would be "
                                     << "trained: exports do not say that it is a buffer, or that it has "
                                     << "requires_grad=False. Give --freeze '^" << llvm::Regex::escape(role.name)

@@ -40,6 +40,51 @@ struct Lifetime {
 // is used in the same way there.
 using Lifetimes = SmallVector<Lifetime, 1>;
 
+// Finds where lifetimes end.
+class LifetimeEnds {
+ public:
+  LifetimeEnds(const Sequence& sequence, const sheaf::plan::HappensBefore& order)
+      : order(order), length(sequence.issued.size()), instructions(sequence.streams) {
+    for (auto [i, instruction] : llvm::enumerate(sequence.issued)) instructions[instruction.stream].push_back(i);
+  }
+
+  // Buffers with several lifetimes, or across rounds, count as always live.
+  LiveRange liveRange(const Lifetimes& lives, size_t firstRound, int64_t roundLength) const {
+    LiveRange range;
+    if (lives.size() != 1) return range;
+    const int64_t begin = lives[0].begin(), until = orderedEnd(lives[0]);
+    const int64_t first = (begin - int64_t(firstRound)) % roundLength, end = first + (until - begin);
+    if (begin < int64_t(firstRound) || size_t(until) == length || end > roundLength) return range;
+    range.begin = first, range.end = end;
+    auto isUsed = [](int64_t at) { return at >= 0; };
+    if (llvm::count_if(lives[0].last, isUsed) != 1) return range;
+    const auto last = llvm::find_if(lives[0].last, isUsed);
+    range.stream = last - lives[0].last.begin(), range.lastAccessEnd = first + (*last + 1 - begin);
+    return range;
+  }
+
+ private:
+  // Returns the first instruction from which on every instruction is ordered after the lifetime's last accesses; the
+  // sequence's length if there is none.
+  size_t orderedEnd(const Lifetime& life) const {
+    size_t from = 0;
+    for (int64_t last : life.last) {
+      if (last < 0) continue;
+      for (const std::vector<size_t>& stream : instructions) {
+        auto after =
+            llvm::partition_point(stream, [&](size_t i) { return int64_t(i) <= last || !order.ordered(last, i); });
+        if (after == stream.end()) return length;
+        if (after != stream.begin()) from = std::max(from, *std::prev(after) + 1);
+      }
+    }
+    return from;
+  }
+
+  const sheaf::plan::HappensBefore& order;
+  size_t length;
+  std::vector<std::vector<size_t>> instructions;  // by stream
+};
+
 struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
   using Base::Base;
 
@@ -156,37 +201,7 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
         shared.push_back(buffer);
     const auto floors = std::to_array(peaks);
 
-    std::vector<std::vector<size_t>> ofStream(sequence.streams);  // instructions
-    for (auto [i, instruction] : llvm::enumerate(sequence.issued)) ofStream[instruction.stream].push_back(i);
-    // From which instruction on all come after the accesses of a life; the sequence's end if that is not in it.
-    auto settled = [&](const Lifetime& life) -> size_t {
-      size_t from = 0;
-      for (int64_t last : life.last) {
-        if (last < 0) continue;
-        for (const std::vector<size_t>& instructions : ofStream) {
-          auto after = llvm::partition_point(instructions,
-                                             [&](size_t i) { return int64_t(i) <= last || !order.ordered(last, i); });
-          if (after == instructions.end()) return sequence.issued.size();
-          if (after != instructions.begin()) from = std::max(from, *std::prev(after) + 1);
-        }
-      }
-      return from;
-    };
-    // A buffer with several lives, or one around the loop, is taken for always alive.
-    auto aliveOf = [&](const Lifetimes& lives, size_t firstRound) {
-      Alive alive;
-      if (lives.size() != 1) return alive;
-      const int64_t begin = lives[0].begin(), until = settled(lives[0]);
-      const int64_t first = (begin - int64_t(firstRound)) % roundLength, end = first + (until - begin);
-      if (begin < int64_t(firstRound) || size_t(until) == sequence.issued.size() || end > roundLength) return alive;
-      alive.begin = first, alive.end = end;
-      auto isUsed = [](int64_t at) { return at >= 0; };
-      if (llvm::count_if(lives[0].last, isUsed) != 1) return alive;
-      const auto last = llvm::find_if(lives[0].last, isUsed);
-      alive.stream = last - lives[0].last.begin(), alive.lastEnd = first + (*last + 1 - begin);
-      return alive;
-    };
-
+    const LifetimeEnds ends(sequence, order);
     auto placeAll = [&](SmallVector<BufferOp>& together, size_t firstRound) {
       llvm::stable_sort(together, [](BufferOp a, BufferOp b) { return a.getBytes() > b.getBytes(); });
       PlacedBuffers ofSpace[kSpaces];
@@ -195,7 +210,7 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
         const auto space = spaceOf(buffer);
         const Lifetimes& lives = *livesOf.emplace_back(&lifetimes[buffer.getResult()]);
         const int64_t size = llvm::alignTo(buffer.getBytes(), space == Space::FILE ? kFileAlignment : kAlignment);
-        const Alive alive = aliveOf(lives, firstRound);
+        const LiveRange alive = ends.liveRange(lives, firstRound, roundLength);
         const int64_t at = ofSpace[space].find(
             aligned(floors[space], buffer), size, alive,
             [&](size_t other) { return !mayShare(lives, *livesOf[other]); },

@@ -11,15 +11,15 @@ namespace sheaf::plan_ir {
 
 // When a buffer is alive, in instructions of a round; half-open. Buffers that are not alive at the same time may share
 // bytes.
-struct Alive {
+struct LiveRange {
   int64_t begin = 0, end = INT64_MAX;
   // The stream of all accesses, if they are of one, and what follows the last one in the round; else -1. Buffers of the
   // same stream may share bytes exactly where their accesses do not overlap: the stream orders them.
-  int64_t stream = -1, lastEnd = INT64_MAX;
+  int64_t stream = -1, lastAccessEnd = INT64_MAX;
 
-  bool ofOneStream(const Alive& other) const { return stream >= 0 && stream == other.stream; }
-  bool overlaps(const Alive& other) const {
-    if (ofOneStream(other)) return begin < other.lastEnd && other.begin < lastEnd;
+  bool sameStream(const LiveRange& other) const { return stream >= 0 && stream == other.stream; }
+  bool overlaps(const LiveRange& other) const {
+    if (sameStream(other)) return begin < other.lastAccessEnd && other.begin < lastAccessEnd;
     return begin < other.end && other.begin < end;
   }
 };
@@ -28,28 +28,27 @@ class PlacedBuffers {
  public:
   struct Buffer {
     int64_t begin, end;  // bytes
-    Alive alive;
+    LiveRange alive;
     size_t id;
   };
 
-  // Returns the first place from `at` on that is free of buffers that are in conflict with one of `size` bytes.
-  // conflict(id): whether a buffer of other streams that is alive at the same time is; aligned(place): the next place
-  // that the buffer can have.
-  int64_t find(int64_t at, int64_t size, const Alive& alive, llvm::function_ref<bool(size_t id)> conflict,
+  // Returns the lowest offset >= `at` where `size` bytes conflict with no placed buffer. conflict(id): whether an
+  // overlapping buffer of another stream conflicts. aligned(offset): the next offset that the buffer can have.
+  int64_t find(int64_t at, int64_t size, const LiveRange& alive, llvm::function_ref<bool(size_t id)> conflict,
                llvm::function_ref<int64_t(int64_t)> aligned) const {
     for (const Block& block : blocks_) {
       if (block.buffers.front().begin >= at + size) break;
-      if (!block.hull.overlaps(alive) || block.end <= at) continue;
-      // All are alive then, and the buffer fits between no two of them.
-      if (block.common.ofOneStream(alive) && block.common.begin < block.common.lastEnd &&
-          block.common.overlaps(alive) && block.gap < size) {
+      if (!block.anyLive.overlaps(alive) || block.end <= at) continue;
+      // All buffers are live and no gap is large enough.
+      if (block.allLive.sameStream(alive) && block.allLive.begin < block.allLive.lastAccessEnd &&
+          block.allLive.overlaps(alive) && block.maxGap < size) {
         at = aligned(block.end);
         continue;
       }
       for (const Buffer& other : block.buffers) {
         if (other.begin >= at + size) return at;
         if (other.end <= at || !other.alive.overlaps(alive)) continue;
-        if (other.alive.ofOneStream(alive) || conflict(other.id)) at = aligned(other.end);
+        if (other.alive.sameStream(alive) || conflict(other.id)) at = aligned(other.end);
       }
     }
     return at;
@@ -63,38 +62,38 @@ class PlacedBuffers {
     if (block == blocks_.end()) block = blocks_.emplace(block);
     std::vector<Buffer>& buffers = block->buffers;
     buffers.insert(std::upper_bound(buffers.begin(), buffers.end(), buffer, after), buffer);
-    if (buffers.size() == kMost) {
+    if (buffers.size() == kMaxBlockBuffers) {
       Block rest;
-      rest.buffers.assign(buffers.begin() + kMost / 2, buffers.end());
-      buffers.resize(kMost / 2);
-      block->sum();
-      rest.sum();
+      rest.buffers.assign(buffers.begin() + kMaxBlockBuffers / 2, buffers.end());
+      buffers.resize(kMaxBlockBuffers / 2);
+      block->updateSummary();
+      rest.updateSummary();
       blocks_.insert(block + 1, std::move(rest));
       return;
     }
-    block->sum();
+    block->updateSummary();
   }
 
  private:
-  static constexpr size_t kMost = 512;
+  static constexpr size_t kMaxBlockBuffers = 512;
 
   // Neighbours in the arena.
   struct Block {
     std::vector<Buffer> buffers;  // by begin
-    Alive hull, common;           // when some may be alive, and when all are
-    int64_t end = 0, gap = 0;     // the last byte, and the most bytes between neighbours that no buffer has
+    LiveRange anyLive, allLive;   // when some buffers may be live, and when all are
+    int64_t end = 0, maxGap = 0;  // end offset; largest gap between neighbours, in bytes
 
-    void sum() {
-      hull = common = buffers.front().alive;
-      end = buffers.front().begin, gap = 0;
+    void updateSummary() {
+      anyLive = allLive = buffers.front().alive;
+      end = buffers.front().begin, maxGap = 0;
       for (const Buffer& buffer : buffers) {
-        const Alive& one = buffer.alive;
-        const int64_t stream = common.stream == one.stream ? one.stream : -1;
-        hull = {std::min(hull.begin, one.begin), std::max(hull.end, one.end), stream,
-                std::max(hull.lastEnd, one.lastEnd)};
-        common = {std::max(common.begin, one.begin), std::min(common.end, one.end), stream,
-                  std::min(common.lastEnd, one.lastEnd)};
-        gap = std::max(gap, buffer.begin - end);
+        const LiveRange& one = buffer.alive;
+        const int64_t stream = allLive.stream == one.stream ? one.stream : -1;
+        anyLive = {std::min(anyLive.begin, one.begin), std::max(anyLive.end, one.end), stream,
+                   std::max(anyLive.lastAccessEnd, one.lastAccessEnd)};
+        allLive = {std::max(allLive.begin, one.begin), std::min(allLive.end, one.end), stream,
+                   std::min(allLive.lastAccessEnd, one.lastAccessEnd)};
+        maxGap = std::max(maxGap, buffer.begin - end);
         end = std::max(end, buffer.end);
       }
     }

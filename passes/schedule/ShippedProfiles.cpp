@@ -42,8 +42,7 @@ Expected<profile::Profile> loadProfile(const std::string& nameOrPath) {
   }
   Expected<std::string> content = readSmallFile(nameOrPath, kMaxFileBytes, "a machine profile");
   if (!content.ok())
-    return Status::error(cat("cannot read the profile: ", content.status().message(), "; shipped profiles are ",
-                             listText(profileNames())));
+    return Status::error(cat(content.status().message(), "; shipped profiles are ", listText(profileNames())));
   SHEAF_RETURN_IF_ERROR(refuseLfsPointer(nameOrPath, std::as_bytes(std::span(*content))));
   return profile::Profile::parse(*content, nameOrPath);
 }

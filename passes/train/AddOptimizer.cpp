@@ -389,7 +389,7 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
     ModuleOp module = getOperation();
     SmallVector<UpdateOp> updates;
     module.walk([&](UpdateOp op) { updates.push_back(op); });
-    const llvm::StringSet<> rules = rulesOf(module);
+    const llvm::StringSet<> rules = optimizerNames(module);
     bool own = llvm::all_of(updates, [&](UpdateOp op) { return rules.contains(op.getOptimizer()); });
     if (!optimizer.empty() || !own) {
       if (failed(declare(module, updates))) return failure();
@@ -404,8 +404,8 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
     return success();
   }
 
-  // The optimizers of the module. To look one up there goes over all parameters.
-  static llvm::StringSet<> rulesOf(ModuleOp module) {
+  // Returns the names of the module's optimizers: lookupSymbol() scans all symbols.
+  static llvm::StringSet<> optimizerNames(ModuleOp module) {
     llvm::StringSet<> names;
     for (auto op : module.getOps<OptimizerOp>()) names.insert(op.getSymName());
     return names;
@@ -425,7 +425,7 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
       for (auto op : llvm::make_early_inc_range(module.getOps<OptimizerOp>()))
         if (!isStatistic(op)) op.erase();
     std::vector<std::pair<UpdateOp, size_t>> members;
-    const llvm::StringSet<> rules = rulesOf(module);
+    const llvm::StringSet<> rules = optimizerNames(module);
     for (UpdateOp op : updates)
       if (!rules.contains(op.getOptimizer())) {
         const bool decays = !noDecay || !isUndecayed(module, op.getParameter());

@@ -28,7 +28,7 @@ namespace {
 constexpr size_t kLargestGroup = 160;
 // The verifier refuses kernels of more than 256 operands (runtime/plan/VerifyInstructions.cpp), and later passes add
 // some. A member adds at most three.
-constexpr size_t kMostOperands = 240, kFewMembers = kMostOperands / 3;
+constexpr size_t kMaxOperands = 240, kMembersWithinLimit = kMaxOperands / 3;
 // Scalars are not merged into a kernel with a row longer than this: it would lose its parallel rows.
 constexpr int64_t kLongestLoneRow = 1024;
 // Groups that share an operand are merged only if they stand this near in the order, so that none of their other
@@ -131,7 +131,7 @@ class Grouping {
     FusionGraph::Node &x = graph[a], &y = graph[b];
     if (!x.fusable || !y.fusable || x.rows != y.rows) return false;
     const size_t members = x.members.size() + y.members.size();
-    if (members > kLargestGroup || (members > kFewMembers && operandsOf(x, y) > kMostOperands)) return false;
+    if (members > kLargestGroup || (members > kMembersWithinLimit && operandsOf(x, y) > kMaxOperands)) return false;
     if (x.columns == y.columns) return true;
     return (!x.columns || !y.columns) && (x.rows > 1 || std::max(x.columns, y.columns) <= kLongestLoneRow);
   }

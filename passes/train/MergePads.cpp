@@ -33,19 +33,19 @@ int64_t sizeOf(Value value, int64_t axis) {
   return cast<RankedTensorType>(value.getType()).getDimSize(axis);
 }
 
-// Finds the trees whose pieces may tile the result: their sizes add up to it. Every add is looked at once, since trees
-// may be as deep as a graph has nodes.
-class Trees {
+// Finds sums of pads whose pieces may tile the result: their sizes add up to it. Every add is visited once, since such
+// trees of adds may be as deep as a graph has nodes.
+class PadSums {
  public:
-  explicit Trees(ArrayRef<train::AddOp> adds) {
+  explicit PadSums(ArrayRef<train::AddOp> adds) {
     for (train::AddOp add : adds) {  // operands first
-      const std::optional<Tree> lhs = under(add.getLhs()), rhs = under(add.getRhs());
+      const std::optional<Tree> lhs = padSumOf(add.getLhs()), rhs = padSumOf(add.getRhs());
       if (lhs && rhs && lhs->axis == rhs->axis) trees[add] = {lhs->axis, lhs->size + rhs->size};
     }
   }
 
   // The pieces of a tree in their order, and the dimension that they tile; nothing if they do not.
-  SmallVector<Piece> tiles(train::AddOp root, int64_t& axis) {
+  SmallVector<Piece> piecesThatTile(train::AddOp root, int64_t& axis) {
     auto tree = trees.find(root);
     if (tree == trees.end() || tree->second.size != sizeOf(root, tree->second.axis)) return {};
     axis = tree->second.axis;
@@ -72,8 +72,8 @@ class Trees {
   struct Tree {
     int64_t axis, size;
   };
-  // The tree that a value, used nowhere else, is the root of.
-  std::optional<Tree> under(Value value) {
+  // Returns the sum that a value, used nowhere else, is the root of.
+  std::optional<Tree> padSumOf(Value value) {
     if (!value.hasOneUse()) return std::nullopt;
     if (auto found = trees.find(value.getDefiningOp()); found != trees.end()) return found->second;
     auto pad = value.getDefiningOp<train::PadOp>();
@@ -91,7 +91,7 @@ struct MergePads : train::impl::MergePadsBase<MergePads> {
   void runOnOperation() override {
     SmallVector<train::AddOp> adds;
     getOperation().walk([&](train::AddOp add) { adds.push_back(add); });
-    Trees trees(adds);
+    PadSums sums(adds);
     // Consumers first, so that the largest tree is taken whole.
     for (train::AddOp add : llvm::reverse(adds)) {
       if (add->use_empty()) {
@@ -99,7 +99,7 @@ struct MergePads : train::impl::MergePadsBase<MergePads> {
         continue;
       }
       int64_t axis = -1;
-      const SmallVector<Piece> pieces = trees.tiles(add, axis);
+      const SmallVector<Piece> pieces = sums.piecesThatTile(add, axis);
       if (pieces.empty()) continue;
       SmallVector<Value> operands;
       for (Piece piece : pieces) operands.push_back(piece.pad.getOperand());

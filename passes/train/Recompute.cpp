@@ -30,7 +30,7 @@ class Recomputer {
       for (OpOperand& operand : ops[i]->getOpOperands())
         if (isRecomputed(operand.get())) {
           at = head(ops[i]);
-          operand.set(again(operand.get()));
+          operand.set(recompute(operand.get()));
         }
     // Some results of a cloned group may be unused.
     for (Operation* op : llvm::reverse(clones))
@@ -104,7 +104,7 @@ class Recomputer {
       if (4 * onward[low] <= 5 * onward[sorted[sorted.size() / 2]]) ends.push_back(low);
     int64_t segment = 0, cuts = 0;
     segmentOf.assign(ops.size(), 0);
-    size_t next = 0, looked = 0;
+    size_t next = 0, nextOp = 0;
     for (size_t i = 0; i <= loss; ++i) {
       segmentOf[i] = segment;
       bool last = i == loss || unit[i + 1] != unit[i];
@@ -113,8 +113,8 @@ class Recomputer {
       if (++cuts % every) continue;
       ++segment;
       // Values that end before this cut end before all later ones.
-      for (; looked <= i; ++looked)
-        for (Value v : ops[looked]->getResults())
+      for (; nextOp <= i; ++nextOp)
+        for (Value v : ops[nextOp]->getResults())
           if (passes(v) && lastForwardUse(v) > unit[i]) kept.insert(v);
     }
     limit = segments < 0 ? segment : std::min(segments, segment);
@@ -151,7 +151,7 @@ class Recomputer {
 
   // The value computed again; `at` is where it is needed first. What it is computed from comes before it, and may be a
   // chain as long as the model.
-  Value again(Value v) {
+  Value recompute(Value v) {
     SmallVector<Value> pending{v};
     while (!pending.empty()) {
       const Value wanted = pending.back();

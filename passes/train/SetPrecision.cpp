@@ -29,7 +29,7 @@ Type elementOf(Value v) {
 }
 
 // The operands of a product that stay f32: statistics and masks.
-bool staysSingle(Operation* op, Value operand) {
+bool staysF32(Operation* op, Value operand) {
   if (auto attention = dyn_cast<AttentionOp>(op)) return operand == attention.getMask();
   if (auto gradient = dyn_cast<AttentionGradOp>(op))
     return operand == gradient.getMask() || operand == gradient.getLogSumExp();
@@ -46,8 +46,8 @@ class Narrowing {
 
   void run() {
     for (auto parameter : module.getOps<ParameterOp>()) {
-      if (isStatistic(parameter) || keepsSingle(parameter))
-        singleParameters.insert(parameter.getSymName());
+      if (isStatistic(parameter) || keepsF32(parameter))
+        f32Parameters.insert(parameter.getSymName());
       else
         narrow(parameter);
       parameter->removeDiscardableAttr(kHeldTypeAttr);
@@ -58,34 +58,34 @@ class Narrowing {
       if (op->hasAttr(kGroupAttr)) {
         member(op);
       } else if (isa<ReadOp>(op)) {
-        bool narrow = !singleParameters.contains(cast<ReadOp>(op).getParameter());
+        bool narrow = !f32Parameters.contains(cast<ReadOp>(op).getParameter());
         if (isSingle(op->getResult(0)) && narrow) retype(op->getResult(0), half);
       } else if (keepsElementType(op)) {
         mover(op);
       } else if (takesHalf(op)) {
         for (OpOperand& operand : op->getOpOperands())
-          if (!staysSingle(op, operand.get())) demand(operand, half);
+          if (!staysF32(op, operand.get())) demand(operand, half);
         for (Value result : op->getResults())
           if (!isa<AttentionOp>(op) || result == op->getResult(0)) retype(result, half);
       } else if (auto update = dyn_cast<UpdateOp>(op)) {
-        demand(op->getOpOperand(0), updatesSingle(update) ? single() : gradient);
+        demand(op->getOpOperand(0), updatesF32(update) ? f32() : gradient);
       } else if (!isa<RandomUniformOp>(op)) {  // which reads no element
-        for (OpOperand& operand : op->getOpOperands()) demand(operand, single());
+        for (OpOperand& operand : op->getOpOperands()) demand(operand, f32());
       }
     }
   }
 
  private:
-  Type single() { return Float32Type::get(module.getContext()); }
+  Type f32() { return Float32Type::get(module.getContext()); }
   bool isSingle(Value v) { return elementOf(v).isF32(); }
   static void retype(Value v, Type element) { v.setType(TensorBuilder::typeOf(v).clone(element)); }
 
   // Has a library function for 16 bits, and is to use it.
   bool takesHalf(Operation* op) { return isHalfProduct(op) && !f32Values.computes(op); }
-  bool updatesSingle(UpdateOp update) { return singleParameters.contains(update.getParameter()); }
+  bool updatesF32(UpdateOp update) { return f32Parameters.contains(update.getParameter()); }
 
   // A constant that only products read has 16 bits.
-  bool keepsSingle(ParameterOp parameter) {
+  bool keepsF32(ParameterOp parameter) {
     if (auto held = parameter->getAttrOfType<TypeAttr>(kHeldTypeAttr)) return held.getValue() != half;
     if (f32Values.contains(parameter)) return true;
     if (!parameter->hasAttr(kLargeConstantAttr)) return false;
@@ -93,7 +93,7 @@ class Narrowing {
     for (auto read : block.getOps<ReadOp>())
       if (read.getParameter() == parameter.getSymName())
         collect(llvm::make_pointer_range(read.getResult().getUses()), wanted);
-    return wanted.kernel || wanted.single;
+    return wanted.kernel || wanted.f32;
   }
 
   void narrow(ParameterOp parameter) {
@@ -112,7 +112,7 @@ class Narrowing {
 
   // The type in which readers need `v` in memory, through ops that keep the type.
   struct Demand {
-    bool half = false, single = false, kernel = false;
+    bool half = false, f32 = false, kernel = false;
   };
   template <typename Uses>
   void collect(Uses&& uses, Demand& found) {
@@ -123,11 +123,11 @@ class Narrowing {
       else if (keepsElementType(op))
         collect(llvm::make_pointer_range(op->getResult(0).getUses()), found);
       else if (auto update = dyn_cast<UpdateOp>(op))
-        (gradient.isF32() || updatesSingle(update) ? found.single : found.half) = true;
-      else if (takesHalf(op) && !staysSingle(op, use->get()))
+        (gradient.isF32() || updatesF32(update) ? found.f32 : found.half) = true;
+      else if (takesHalf(op) && !staysF32(op, use->get()))
         found.half = true;
       else
-        found.single = true;
+        found.f32 = true;
     }
   }
 
@@ -135,7 +135,7 @@ class Narrowing {
   bool readsSingle(ArrayRef<OpOperand*> uses) {
     Demand wanted;
     collect(uses, wanted);
-    return wanted.kernel || wanted.single;
+    return wanted.kernel || wanted.f32;
   }
 
   // A member of a kernel widens what it reads; what leaves the kernel is rounded unless it is to stay f32. Of a value
@@ -150,7 +150,7 @@ class Narrowing {
       if (!wide) {
         // In the order of use, as the operands' own definitions stand.
         OpBuilder builder(heads[group]);
-        wide = convert(builder, v, single(), group);
+        wide = convert(builder, v, f32(), group);
       }
       operand.set(wide);
     }
@@ -181,9 +181,9 @@ class Narrowing {
     SmallVector<OpOperand*> uses(llvm::make_pointer_range(op->getResult(0).getUses()));
     const bool wide = f32Values.contains(op->getResult(0)) && readsSingle(uses);
     if (isa<ConcatOp>(op) && llvm::any_of(op->getOperands(), [&](Value v) { return elementOf(v) == half; }))
-      for (OpOperand& operand : op->getOpOperands()) demand(operand, wide ? single() : half);
+      for (OpOperand& operand : op->getOpOperands()) demand(operand, wide ? f32() : half);
     // A count adds elements up: it is exact only in f32.
-    if (isa<ScatterAddOp>(op) && wide) demand(op->getOpOperand(0), single());
+    if (isa<ScatterAddOp>(op) && wide) demand(op->getOpOperand(0), f32());
     if (Type element = elementOf(op->getOperand(0)); element == half) retype(op->getResult(0), half);
   }
 
@@ -217,7 +217,7 @@ class Narrowing {
   Type half, gradient;
   F32Values f32Values;
   int64_t groups = 0;
-  llvm::StringSet<> singleParameters;
+  llvm::StringSet<> f32Parameters;
   DenseMap<Attribute, Operation*> heads;  // the first member of a kernel before which its casts stand
   DenseMap<std::pair<Value, Attribute>, Value> widened;
 };

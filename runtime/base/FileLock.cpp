@@ -43,7 +43,7 @@ Expected<FileLock> FileLock::take(const std::string& path, std::chrono::millisec
     int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | kFlags, kFileMode);
     // Another user's, left by a program that was killed: it need not be written.
     if (descriptor < 0 && errno == EACCES) descriptor = ::open(path.c_str(), O_RDONLY | kFlags);
-    if (descriptor < 0) return Status::error(cat("cannot make the lock ", path, ": ", std::strerror(errno)));
+    if (descriptor < 0) return Status::error(cat("cannot create the lock file ", path, ": ", std::strerror(errno)));
     FileLock lock(path, descriptor);
     const bool held = flock(descriptor, LOCK_EX | LOCK_NB) == 0;
     if (!held && errno != EWOULDBLOCK && errno != EINTR) return lock;
@@ -53,7 +53,7 @@ Expected<FileLock> FileLock::take(const std::string& path, std::chrono::millisec
     if (std::chrono::steady_clock::now() > until)
       return Status::error(cat("another program has held the lock ", path, " for ",
                                std::chrono::duration_cast<std::chrono::seconds>(limit).count(),
-                               " s: end it, or give another folder"));
+                               " s: stop it, or use another folder"));
     if (!held) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }

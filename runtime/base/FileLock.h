@@ -1,4 +1,4 @@
-// A lock among programs that give several files of one folder their names.
+// An advisory lock (flock) held while a set of files is renamed.
 #pragma once
 
 #include <chrono>

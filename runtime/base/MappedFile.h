@@ -14,7 +14,7 @@ namespace sheaf {
 // Refuses a Git LFS pointer: the text file that stands for a large file in a checkout without Git LFS.
 Status refuseLfsPointer(const std::string& path, std::span<const std::byte> bytes);
 
-// The path, as it may be printed, of the mapped file that has an address; null: none has. Safe in a signal handler.
+// Returns the printable path of the mapped file that contains `address`, or null. Safe in a signal handler.
 const char* mappedFileAt(const void* address);
 
 class MappedFile {

@@ -19,10 +19,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 constexpr size_t kRandomLetters = 6;
-// More is not needed, even where many temporary files were left behind.
-constexpr int kMostTries = 100;
+constexpr int kMaxAttempts = 100;
 // File systems take names of 255 bytes.
-constexpr size_t kMostOfName = 200;
+constexpr size_t kMaxNameBytes = 200;
 
 bool isFolder(const std::string& path) {
   std::error_code error;
@@ -50,54 +49,54 @@ Status syncFolder(const std::string& folder) {
   return {};
 }
 
-Expected<std::string> randomName() {
+Expected<std::string> randomSuffix() {
   std::string name;
   while (name.size() < kRandomLetters) {
     unsigned char byte = 0;
     if (getrandom(&byte, 1, 0) != 1) {
       if (errno == EINTR) continue;
-      return Status::error(cat("no random numbers for the name of a file: ", std::strerror(errno)));
+      return Status::error(cat("cannot create a random file name: ", std::strerror(errno)));
     }
-    // Without the last bytes every letter is equally likely.
+    // Rejects bytes that would bias the letters.
     if (byte < 256 / kLetters.size() * kLetters.size()) name += kLetters[byte % kLetters.size()];
   }
   return name;
 }
 
-bool isRandomName(std::string_view text) {
+bool isRandomSuffix(std::string_view text) {
   return text.size() == kRandomLetters && text.find_first_not_of(kLetters) == std::string_view::npos;
 }
 
 std::string temporaryPath(const std::string& path, const std::string& random) {
   const size_t slash = path.rfind('/'), begin = slash == std::string::npos ? 0 : slash + 1;
   // The end of a long name, since names of one set differ there.
-  const size_t from = std::max(begin, path.size() - std::min(path.size(), kMostOfName));
+  const size_t from = std::max(begin, path.size() - std::min(path.size(), kMaxNameBytes));
   return cat(path.substr(0, begin), ".", path.substr(from), "-", random);
 }
 
 bool isTemporaryName(std::string_view name, std::string_view of) {
   return name.size() == of.size() + 2 + kRandomLetters && name[0] == '.' && name.substr(1, of.size()) == of &&
-         name[of.size() + 1] == '-' && isRandomName(name.substr(of.size() + 2));
+         name[of.size() + 1] == '-' && isRandomSuffix(name.substr(of.size() + 2));
 }
 
-int openNew(const std::string& path, mode_t mode) {
+int createExclusive(const std::string& path, mode_t mode) {
   return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 }
 
-int openMade(const std::string& path) {
+int openExisting(const std::string& path) {
   return ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-int openLog(const std::string& path, bool keeps) {
-  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (keeps ? 0 : O_TRUNC), kFileMode);
+int openLog(const std::string& path, bool append) {
+  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), kFileMode);
 }
 
 Expected<TemporaryFile> makeTemporaryFile(const std::string& path, mode_t mode) {
-  for (int i = 0; i < kMostTries; ++i) {
-    Expected<std::string> random = randomName();
+  for (int i = 0; i < kMaxAttempts; ++i) {
+    Expected<std::string> random = randomSuffix();
     if (!random.ok()) return random.status();
     TemporaryFile file{temporaryPath(path, *random), -1};
-    file.descriptor = openNew(file.path, mode);
+    file.descriptor = createExclusive(file.path, mode);
     if (file.descriptor >= 0) return file;
     if (errno != EEXIST) break;
   }
@@ -105,8 +104,8 @@ Expected<TemporaryFile> makeTemporaryFile(const std::string& path, mode_t mode) 
 }
 
 Expected<std::string> makeTemporaryFolder(const std::string& prefix, mode_t mode) {
-  for (int i = 0; i < kMostTries; ++i) {
-    Expected<std::string> random = randomName();
+  for (int i = 0; i < kMaxAttempts; ++i) {
+    Expected<std::string> random = randomSuffix();
     if (!random.ok()) return random.status();
     std::string path = prefix + *random;
     if (::mkdir(path.c_str(), mode) == 0) return path;
@@ -124,7 +123,7 @@ Expected<std::vector<std::string>> makeFolders(const std::string& folder) {
     end = std::min(folder.find('/', end + 1), folder.size());
     std::string path = folder.substr(0, end);
     if (::mkdir(path.c_str(), kFolderMode) == 0) {
-      // Another process may make the same one: who needs it durable syncs it.
+      // If another process created it, that process syncs it.
       SHEAF_RETURN_IF_ERROR(syncFolder(folderOf(path)));
       made.push_back(std::move(path));
     } else if (const int error = errno; error != EEXIST && !isFolder(path)) {

@@ -1,5 +1,6 @@
-// Makes every file and folder that the tools write (docs/files.md lists them). A new file gets its mode from the
-// process's umask, which the kernel applies: no code reads or sets the umask, which all threads share.
+// Creates the files and folders that the tools write (docs/files.md lists them, test/structure/files.py the places that
+// create others). The kernel applies the umask to a new file's mode: no code reads or sets the umask, which all threads
+// share.
 #pragma once
 
 #include <sys/types.h>
@@ -16,23 +17,24 @@ namespace sheaf {
 // Before the umask: files and folders for anyone whom the umask admits, and for this user alone.
 inline constexpr mode_t kFileMode = 0666, kFolderMode = 0777, kPrivateFileMode = 0600, kPrivateFolderMode = 0700;
 
-// Returns six random letters and digits.
-Expected<std::string> randomName();
-// True if a text is of that kind.
-bool isRandomName(std::string_view text);
+// Returns six random letters and digits, which make a temporary name unique.
+Expected<std::string> randomSuffix();
+// True if `text` has that form.
+bool isRandomSuffix(std::string_view text);
 
-// The name under which a file is written until it is whole: "DIR/.NAME-RANDOM" for "DIR/NAME".
+// Returns the name under which a file is written until it is complete: "DIR/.NAME-RANDOM" for "DIR/NAME". Of a name
+// longer than 200 bytes only the last 200 are kept.
 std::string temporaryPath(const std::string& path, const std::string& random);
 // True if `name` is a temporary name of a file called `of`.
 bool isTemporaryName(std::string_view name, std::string_view of);
 
-// Opens a new file to read and write. Never one that exists, nor one that a link names. -1 with errno if it cannot.
-int openNew(const std::string& path, mode_t mode = kFileMode);
-// Opens a file to write that another process of the run has made by openNew().
-int openMade(const std::string& path);
-// Opens a file to append lines to, and removes what it has unless `keeps`. Unlike all others it is written in place, so
-// that it can be read while it grows, and may be a pipe or a terminal.
-int openLog(const std::string& path, bool keeps);
+// Creates a file and opens it to read and write. Fails if the name exists, also as a link: -1 with errno.
+int createExclusive(const std::string& path, mode_t mode = kFileMode);
+// Opens a file to write that another process of the run has created with createExclusive(). -1 with errno on failure.
+int openExisting(const std::string& path);
+// Opens a file to add lines to; truncates it unless `append`. -1 with errno on failure. Unlike all others it is written
+// in place, so that it can be read while it grows, and may be a pipe or a terminal.
+int openLog(const std::string& path, bool append);
 
 struct TemporaryFile {
   std::string path;
@@ -42,8 +44,8 @@ struct TemporaryFile {
 Expected<TemporaryFile> makeTemporaryFile(const std::string& path, mode_t mode = kFileMode);
 // A new folder called `prefix` and a random name.
 Expected<std::string> makeTemporaryFolder(const std::string& prefix, mode_t mode = kFolderMode);
-// Makes a folder and those above it, as far as they lack, and makes their names durable. Returns those made, the
-// outermost first.
+// Creates a directory and its missing parents, and syncs the parent of each. Returns those created, the outermost
+// first.
 Expected<std::vector<std::string>> makeFolders(const std::string& folder);
 
 // Makes the names in a folder durable.

@@ -24,7 +24,7 @@ constexpr std::string_view kFormats[] = {
 struct Identity {
   bool special = false;             // a device, such as /dev/null, or a socket: nothing is replaced there
   std::optional<struct stat> file;  // links are followed
-  fs::path whole;                   // without links, also of a file that is still to be made
+  fs::path canonical;
 };
 
 Identity identityOf(const std::string& path) {
@@ -34,14 +34,14 @@ Identity identityOf(const std::string& path) {
     identity.special = S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode) || S_ISSOCK(info.st_mode);
     identity.file = info;
   }
-  identity.whole = canonicalPath(path);
+  identity.canonical = canonicalPath(path);
   return identity;
 }
 
 bool isOneFile(const Identity& a, const Identity& b) {
   if (a.special || b.special) return false;
   if (a.file && b.file && a.file->st_dev == b.file->st_dev && a.file->st_ino == b.file->st_ino) return true;
-  return !a.whole.empty() && a.whole == b.whole;
+  return !a.canonical.empty() && a.canonical == b.canonical;
 }
 
 std::vector<Identity> identitiesOf(std::span<const NamedFile> files) {
@@ -55,8 +55,8 @@ std::vector<Identity> identitiesOf(std::span<const NamedFile> files) {
 fs::path canonicalPath(const fs::path& path) {
   std::error_code error;
   const fs::path absolute = fs::absolute(path, error);
-  const fs::path whole = error ? fs::path() : fs::weakly_canonical(absolute, error);
-  return error ? fs::path() : whole;
+  fs::path canonical = error ? fs::path() : fs::weakly_canonical(absolute, error);
+  return error ? fs::path() : canonical;
 }
 
 Status checkOutputPaths(std::span<const NamedFile> outputs, std::span<const NamedFile> inputs) {

@@ -15,7 +15,7 @@ struct NamedFile {
   std::string name, path;
 };
 
-// Returns an absolute path without links, also of a file that is still to be made; empty if there is none.
+// Returns the absolute path without links, also of a file that does not exist yet; empty if it cannot be found out.
 std::filesystem::path canonicalPath(const std::filesystem::path& path);
 
 // Refuses an output that is one of the inputs, by whatever path or link, and two outputs that are one file. Devices,

@@ -14,7 +14,7 @@ namespace sheaf {
 std::string shown(std::string_view text);
 // The same in one line.
 std::string shownLine(std::string_view text);
-// The same of a message, whose lines but the first are indented: none can be taken for another message.
+// Escapes a message and indents all lines after the first, so that none can pass for another message.
 std::string shownMessage(std::string_view text);
 
 // The UTF-8 character at a place of a text; `code` is -1 where the byte there begins none.

@@ -2,7 +2,7 @@
 
 #include <system_error>
 
-#include "runtime/base/Shortage.h"
+#include "runtime/base/ResourceErrors.h"
 
 namespace sheaf {
 
@@ -24,45 +24,45 @@ void Thread::detach() {
   thread_.detach();
 }
 
-Expected<std::unique_ptr<Team>> Team::create(std::string_view purpose, size_t size) {
-  std::unique_ptr<Team> team(new Team);
+Expected<std::unique_ptr<WorkerThreads>> WorkerThreads::create(std::string_view purpose, size_t size) {
+  std::unique_ptr<WorkerThreads> workers(new WorkerThreads);
   for (size_t i = 0; i < size; ++i) {
-    Expected<Thread> thread = Thread::start(purpose, [raw = team.get(), i] { raw->serve(i); });
+    Expected<Thread> thread = Thread::start(purpose, [raw = workers.get(), i] { raw->serve(i); });
     if (!thread.ok()) return thread.status();
-    team->threads_.push_back(std::move(*thread));
+    workers->threads_.push_back(std::move(*thread));
   }
-  return team;
+  return workers;
 }
 
-Team::~Team() {
+WorkerThreads::~WorkerThreads() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  begun_.notify_all();
+  started_.notify_all();
   threads_.clear();
 }
 
-void Team::begin(std::function<void(size_t)> work) {
+void WorkerThreads::start(std::function<void(size_t)> work) {
   {
     std::lock_guard lock(mutex_);
     work_ = std::move(work);
     busy_ = threads_.size();
     ++round_;
   }
-  begun_.notify_all();
+  started_.notify_all();
 }
 
-void Team::wait() {
+void WorkerThreads::wait() {
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [this] { return busy_ == 0; });
 }
 
-void Team::serve(size_t index) {
+void WorkerThreads::serve(size_t index) {
   for (uint64_t seen = 0;; ++seen) {
     {
       std::unique_lock lock(mutex_);
-      begun_.wait(lock, [&] { return stop_ || round_ != seen; });
+      started_.wait(lock, [&] { return stop_ || round_ != seen; });
       if (round_ == seen) return;
     }
     work_(index);
@@ -71,7 +71,7 @@ void Team::serve(size_t index) {
   }
 }
 
-void shareWork(size_t threads, const std::function<void()>& work) {
+void runOnThreads(size_t threads, const std::function<void()>& work) {
   std::vector<Thread> others;
   while (others.size() + 1 < threads) {
     Expected<Thread> other = Thread::start("a share of the work", work);

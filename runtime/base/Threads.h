@@ -38,32 +38,31 @@ class Thread {
   std::thread thread_;
 };
 
-// Threads that are started before they are needed, so that a run which has begun does not fail for want of them.
-class Team {
+// Worker threads created in advance, so that a run does not fail later because the system refuses one.
+class WorkerThreads {
  public:
-  static Expected<std::unique_ptr<Team>> create(std::string_view purpose, size_t size);
+  static Expected<std::unique_ptr<WorkerThreads>> create(std::string_view purpose, size_t size);
   // Waits for the work.
-  ~Team();
-  Team(const Team&) = delete;
-  Team& operator=(const Team&) = delete;
+  ~WorkerThreads();
+  WorkerThreads(const WorkerThreads&) = delete;
+  WorkerThreads& operator=(const WorkerThreads&) = delete;
 
   size_t size() const { return threads_.size(); }
-  // Calls work(0) to work(size() - 1), each on a thread of its own. Between begin() and the end of wait() there is no
-  // other begin().
-  void begin(std::function<void(size_t)> work);
+  // Calls work(0) to work(size() - 1), each on a thread of its own. Not to be called again before wait() has returned.
+  void start(std::function<void(size_t)> work);
   // Returns when all calls have returned; at once if there are none.
   void wait();
-  void run(std::function<void(size_t)> work) {
-    begin(std::move(work));
+  void runAll(std::function<void(size_t)> work) {
+    start(std::move(work));
     wait();
   }
 
  private:
-  Team() = default;
+  WorkerThreads() = default;
   void serve(size_t index);
 
   std::mutex mutex_;
-  std::condition_variable begun_, ended_;
+  std::condition_variable started_, ended_;
   std::function<void(size_t)> work_;
   uint64_t round_ = 0;
   size_t busy_ = 0;
@@ -73,6 +72,6 @@ class Team {
 
 // Calls work() on this thread and on `threads` - 1 others together, on fewer if the system refuses them: the calls must
 // share what there is to do. Returns when all have returned.
-void shareWork(size_t threads, const std::function<void()>& work);
+void runOnThreads(size_t threads, const std::function<void()>& work);
 
 }  // namespace sheaf

@@ -175,7 +175,7 @@ class Device {
   virtual Expected<DeviceFacts> facts(comm::ProcessGroup* processes, bool severalNodes) { return DeviceFacts(); }
   // The instruction set by which it computes matrix products, where another one computes other bits: "AVX2". All
   // processes of a run must have the same. Empty: the device has none to choose from.
-  virtual std::string productInstructions() const { return {}; }
+  virtual std::string gemmIsa() const { return {}; }
   // One context for each rank of this process, arenas zeroed (or poisoned) and kernels loaded. The plan must outlive
   // them and be verified.
   virtual Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,

@@ -177,7 +177,7 @@ Expected<EvaluationResult> EvaluationRunner::run(OutputFiles* outputs) {
   bool interrupted = false;
   {
     BatchGate gate(batches, interrupted_, processes_, threads_);
-    threads_.ranks->run([&](size_t rank) {
+    threads_.ranks->runAll([&](size_t rank) {
       Status status = runRank(rank, gate, outputs, results);
       if (status.ok()) return;
       gate.fail(status);

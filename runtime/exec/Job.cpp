@@ -90,34 +90,6 @@ Status Job::agree(const std::vector<std::string>& facts) {
   return {};
 }
 
-std::chrono::milliseconds lockLimit(const comm::ProcessGroup* group) {
-  constexpr std::chrono::milliseconds kLongest = std::chrono::minutes(1);
-  return group ? std::min(kLongest, group->limit() / 2) : kLongest;
-}
-
-Expected<std::string> shareName(comm::ProcessGroup* group, const std::string& name, const std::string& what) {
-  if (!group) return name;
-  Expected<std::vector<std::string>> all = group->allGather(name, what);
-  return all.ok() ? Expected<std::string>(std::move((*all)[0])) : all.status();
-}
-
-Status Job::together(const std::string& subject, const Status& mine) {
-  if (!group_) return mine;
-  Expected<std::vector<std::string>> all =
-      group_->allGather(comm::Packer().string(subject).string(mine.message()).bytes(), "one opinion of all");
-  if (!all.ok()) return all.status();
-  for (size_t process = 0; process < all->size(); ++process) {
-    comm::Unpacker first((*all)[0]), theirs((*all)[process]);
-    std::string ours = first.string(), subject = theirs.string(), why = theirs.string();
-    std::string who = group_->describe(static_cast<int64_t>(process));
-    if (subject != ours)
-      return Status::error(cat(group_->describe(0), " finds ", ours, ", ", who, " ", subject,
-                               ": they must see the same files, on a file system that all share"));
-    if (!why.empty()) return process == 0 ? Status::error(why) : Status::error(cat(who, ": ", why));
-  }
-  return {};
-}
-
 Status Job::end(Status status) {
   if (!group_) return status;
   if (status.ok()) return group_->leave();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,14 +13,6 @@
 #include "runtime/comm/process/TcpProcessGroup.h"
 
 namespace sheaf::exec {
-
-// Process 0 waits for a lock of files so long: at most a minute, and half as long as the others wait for it. `group`
-// is null in a job of one process.
-std::chrono::milliseconds lockLimit(const comm::ProcessGroup* group);
-
-// Returns process 0's `name`, such as the random name of files in which all write, to every process. `what` names the
-// exchange in errors. `group` is null in a job of one process.
-Expected<std::string> shareName(comm::ProcessGroup* group, const std::string& name, const std::string& what);
 
 class Job {
  public:
@@ -56,9 +47,6 @@ class Job {
   int64_t processesOnCores() const { return onCores_; }
   int64_t processesPerNode() const { return perNode_; }
   int64_t nodes() const { return processes() / perNode_; }
-
-  // The same for all: an error if any process has one about the subject, or if they do not ask about the same.
-  Status together(const std::string& subject, const Status& mine);
 
   // Ends this process's part: leaves in order, or sends the others the reason. Returns the cause: where another process
   // was first to fail, that is its error.

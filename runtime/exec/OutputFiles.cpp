@@ -12,6 +12,7 @@
 #include "runtime/base/NewFiles.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/WriteAt.h"
+#include "runtime/exec/Agreement.h"
 #include "runtime/io/DataType.h"
 #include "runtime/io/Npy.h"
 #include "runtime/plan/Types.h"
@@ -69,7 +70,7 @@ Expected<std::unique_ptr<OutputFiles>> OutputFiles::create(const plan::Plan& pla
   if (job.first()) {
     if (auto made = makeFolders(folder); !made.ok())
       status = Status::error(cat("--outputs: ", made.status().message()));
-    Expected<std::string> random = randomName();
+    Expected<std::string> random = randomSuffix();
     if (status.ok()) status = random.status();
     if (random.ok()) files->random_ = std::move(*random);
   }
@@ -107,12 +108,12 @@ Expected<std::unique_ptr<OutputFiles>> OutputFiles::create(const plan::Plan& pla
       status = files->open(files->files_[i], headers[i], bytes[i]);
   };
   if (job.first()) openAll();
-  SHEAF_RETURN_IF_ERROR(job.together(cat("--outputs ", folder), status));
+  SHEAF_RETURN_IF_ERROR(agreeOnStatus(job.group(), "the files of --outputs", status, cat("--outputs ", folder)));
   Expected<std::string> random = shareName(job.group(), files->random_, "the files of --outputs");
   if (!random.ok()) return random.status();
   files->random_ = std::move(*random);
   // It becomes a part of a path.
-  if (!isRandomName(files->random_)) return Status::error("--outputs: process 0 has sent a name that is none");
+  if (!isRandomSuffix(files->random_)) return Status::error("--outputs: process 0 sent an invalid temporary name");
   if (!job.first()) openAll();
   if (!status.ok()) return status;
   return files;
@@ -120,7 +121,7 @@ Expected<std::unique_ptr<OutputFiles>> OutputFiles::create(const plan::Plan& pla
 
 Status OutputFiles::open(File& file, const std::string& header, uint64_t bytes) {
   file.temporary = temporaryPath(file.path, random_);
-  file.descriptor = job_.first() ? openNew(file.temporary) : openMade(file.temporary);
+  file.descriptor = job_.first() ? createExclusive(file.temporary) : openExisting(file.temporary);
   if (file.descriptor < 0) return cannot("open", file.temporary);
   if (!job_.first()) return {};
   file.made = true;
@@ -160,9 +161,9 @@ Status OutputFiles::commit() {
     if (close(file.descriptor) != 0 && status.ok()) status = cannot("write", file.temporary);
     file.descriptor = -1;
   }
-  SHEAF_RETURN_IF_ERROR(job_.together("the files of --outputs", status));
+  SHEAF_RETURN_IF_ERROR(agreeOnStatus(job_.group(), "the files of --outputs", status));
   if (!job_.first()) return {};
-  // Two runs that gave their files names at the same time would leave some of either.
+  // Serialises the renames: two runs must not interleave them.
   Expected<FileLock> lock = FileLock::take(lockPath(folder_ + "/outputs"), lockLimit(job_.group()));
   std::string separate;
   if (!lock.ok())

@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "runtime/base/AtomicFile.h"
-#include "runtime/base/Shortage.h"
-#include "runtime/base/Standstill.h"
+#include "runtime/base/ResourceErrors.h"
+#include "runtime/base/SuspendDetector.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/transport/ProcessCommunicator.h"
 #include "runtime/exec/CopiedWeights.h"
@@ -46,7 +46,7 @@ namespace {
 // Of a GPU's rank, for updates on the host.
 constexpr int64_t kMostThreadsOnHost = 1024;
 
-// Address space that is more than the code that oneDNN makes at run time.
+// Upper limit for code that oneDNN generates at run time, in bytes.
 constexpr uint64_t kLibraryCode = uint64_t{64} << 20;
 
 Status checkWritable(const char* option, const std::string& path) {
@@ -86,7 +86,7 @@ class Run {
   Run(const RunOptions& options, RunControl& control, Job& job) : options_(options), control_(control), job_(job) {}
 
   Status execute() {
-    SHEAF_RETURN_IF_ERROR(guarded("what the run reads", [&] {
+    SHEAF_RETURN_IF_ERROR(catchOutOfMemory("what the run reads", [&] {
       Expected<RunInputs> inputs = readInputs(options_, control_, job_);
       if (inputs.ok()) in_ = std::move(*inputs);
       return inputs.status();
@@ -95,10 +95,10 @@ class Run {
     SHEAF_RETURN_IF_ERROR(settle());
     SHEAF_RETURN_IF_ERROR(openDevice());
     StateAccess state(*in_.plan, ranks_, job_.firstRank(), job_.group());
-    SHEAF_RETURN_IF_ERROR(guarded("the weights", [&] { return initialise(state); }));
+    SHEAF_RETURN_IF_ERROR(catchOutOfMemory("the weights", [&] { return initialise(state); }));
     SHEAF_RETURN_IF_ERROR(commitFirstState());
     if (!options_.saveState.empty())
-      SHEAF_RETURN_IF_ERROR(guarded("staging of saved states (--save-staging)", [&] {
+      SHEAF_RETURN_IF_ERROR(catchOutOfMemory("staging of saved states (--save-staging)", [&] {
         saver_.emplace(state, StateSaver::Options{options_.saveState, options_.saveStaging, [this](int64_t step) {
                                                     return kept_ ? kept_->prune(step) : Status();
                                                   }});
@@ -124,11 +124,11 @@ class Run {
     // Without a step the checksum is the one that was there before, if there was one.
     if (status.ok() && in_.fileState && in_.position.step > firstStep_ && !options_.evaluate)
       status = onEachRank(&RankContext::writeChecksum);
-    if (!options_.evaluate && (status.ok() ? !trained_ || !unsaved_.ok() : !bad_)) noteHowToResume(status.ok());
+    if (!options_.evaluate && (status.ok() ? !trained_ || !saveError_.ok() : !bad_)) noteHowToResume(status.ok());
     // After everything is saved: what an evaluation cannot do must not cost what was trained.
     if (status.ok() && trained_ && options_.evaluateEvery > 0) status = evaluate();
-    if (!unsaved_.ok())
-      status = status.ok() ? unsaved_ : Status::error(cat(unsaved_.message(), "; ", status.message()));
+    if (!saveError_.ok())
+      status = status.ok() ? saveError_ : Status::error(cat(saveError_.message(), "; ", status.message()));
     if (status.ok()) status = logEnd();
     log_.end();
     if (status.ok()) status = log_.status();
@@ -252,7 +252,7 @@ class Run {
                          {"exchange_bytes", exchangeBytes(*in_.plan, job_, in_.target)},
                          {"zero", static_cast<int64_t>(in_.plan->zero_stage())},
                          {"threads_per_rank", threads},
-                         {"product_instructions", (*device)->productInstructions()},
+                         {"gemm_isa", (*device)->gemmIsa()},
                          {"save_staging_bytes", stagingOfARank()},
                          {"batch", in_.plan->batch()},
                          {"micro_batches", plan::microBatches(*in_.plan)},
@@ -323,7 +323,7 @@ class Run {
   // All ranks of this process together. Returns the first error.
   Status onEachRank(Status (RankContext::*call)()) {
     std::vector<Status> statuses(ranks_.size());
-    runThreads_.ranks->run([&](size_t i) { statuses[i] = (ranks_[i].get()->*call)(); });
+    runThreads_.ranks->runAll([&](size_t i) { statuses[i] = (ranks_[i].get()->*call)(); });
     for (const Status& status : statuses) SHEAF_RETURN_IF_ERROR(status);
     return {};
   }
@@ -393,7 +393,7 @@ class Run {
       Status status = trainer.run(steps, [&](const StepResult& result) { report(result); });
       if (!status.ok() && trainer.inputEnded() && in_.fileState) status = withFileState(status, trainer.step());
       if (!status.ok()) return status;
-      if (saver_ && !saver_->status().ok()) stopForSave();
+      if (saver_ && !saver_->status().ok()) stopAfterFailedSave();
       if (trainer.badStep() >= 0) return stoppedAtBadStep();
       in_.position.step = trainer.step();
       in_.position.updates = trainer.updates();
@@ -402,14 +402,14 @@ class Run {
       noteMemory();
       if (trainer.interrupted()) continue;
       if (options_.saveEvery > 0 && in_.position.step < end && in_.position.step % options_.saveEvery == 0)
-        if (unsaved_ = saveNow(); !unsaved_.ok()) break;
+        if (saveError_ = saveNow(); !saveError_.ok()) break;
       if (options_.evaluateEvery > 0 && in_.position.step < end && in_.position.step % options_.evaluateEvery == 0)
         SHEAF_RETURN_IF_ERROR(evaluate());
     }
     progress_->finish();
     trained_ = trainer.step() == end;
-    if (stopsForSave_) control_.interrupted = false;
-    if (!trained_ && !stopsForSave_ && unsaved_.ok()) {
+    if (stoppedByFailedSave_) control_.interrupted = false;
+    if (!trained_ && !stoppedByFailedSave_ && saveError_.ok()) {
       log_.event("interrupted", {{"step", in_.position.step}});
       progress_->note(cat("interrupted: ", in_.position.step, " of ", end, " steps are done",
                           !options_.saveState.empty() ? "; saving the state"
@@ -420,8 +420,8 @@ class Run {
   }
 
   // A state that cannot be written ends the run after the step under way, in all processes.
-  void stopForSave() {
-    if (!control_.interrupted.exchange(true)) stopsForSave_ = true;
+  void stopAfterFailedSave() {
+    if (!control_.interrupted.exchange(true)) stoppedByFailedSave_ = true;
   }
 
   // The folder that --resume goes on from after this run; empty if it leaves no state.
@@ -452,7 +452,7 @@ class Run {
     progress_->step(result);
     if (saver_) {
       noteSaves();
-      if (!saver_->status().ok()) stopForSave();
+      if (!saver_->status().ok()) stopAfterFailedSave();
     }
     if (result.skipped && result.lossScale)
       progress_->note(cat("step ", result.step, ": ", result.whatIsBad(), " at the loss scale ", *result.lossScale,
@@ -515,10 +515,10 @@ class Run {
   }
 
   Status saveOutputs(const StateAccess& state) {
-    // The weights are written even if a state cannot be.
-    if (saver_ && unsaved_.ok()) unsaved_ = finishSaves();
-    if (saver_ && unsaved_.ok()) unsaved_ = saveNow();
-    if (saver_ && unsaved_.ok()) unsaved_ = finishSaves();
+    // Finishes the save in progress, saves the last state and waits for it. The weights are written even if that fails.
+    if (saver_ && saveError_.ok()) saveError_ = finishSaves();
+    if (saver_ && saveError_.ok()) saveError_ = saveNow();
+    if (saver_ && saveError_.ok()) saveError_ = finishSaves();
     if (!options_.save.empty())
       if (Status status = io::isShardIndex(options_.save)
                               ? saveWeightShards(state, *copied_, options_.save, options_.shardBytes)
@@ -600,8 +600,8 @@ class Run {
   bool trained_ = false;  // all steps
   bool saved_ = false;    // a state in the folder of --save-state
   // The error of a state of --save-state, which all processes have; and true if this process stops the training for it.
-  Status unsaved_;
-  bool stopsForSave_ = false;
+  Status saveError_;
+  bool stoppedByFailedSave_ = false;
   std::optional<io::KeptStates> kept_;
   RunLog log_;
   std::atomic<bool> errorLogged_ = false;
@@ -631,23 +631,23 @@ Status checkDeviceOptions(const RunOptions& options, std::string_view device) {
   return {};
 }
 
-// Other processes may have given this one up while it stood still, and are then not to blame for what follows.
-static std::string afterStandstill(const std::string& why) {
-  const std::chrono::milliseconds stood = Standstill::recent();
-  if (stood.count() == 0) return why;
-  return cat("this process did not run for ", secondsText(static_cast<double>(stood.count()) / 1000),
+// Adds a suspension of this process to an error: others may have given it up meanwhile, and are not to blame.
+static std::string withSuspension(const std::string& why) {
+  const std::chrono::milliseconds suspended = SuspendDetector::lastSuspension();
+  if (suspended.count() == 0) return why;
+  return cat("this process did not run for ", secondsText(static_cast<double>(suspended.count()) / 1000),
              " (it was stopped or frozen, or its machine was), and others wait for SHEAF_TIMEOUT at most; then: ", why);
 }
 
 Status run(const RunOptions& options, RunControl& control) {
   std::function<void(const std::string&)> lost;
-  if (control.lost) lost = [&control](const std::string& why) { control.lost(afterStandstill(why)); };
+  if (control.lost) lost = [&control](const std::string& why) { control.lost(withSuspension(why)); };
   Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted, lost);
   if (!job.ok()) return job.status();
   Run run(options, control, **job);
   Status status = (*job)->end(run.execute());
   if (!status.ok()) {
-    status = Status::error(afterStandstill(status.message()));
+    status = Status::error(withSuspension(status.message()));
     run.logError(status);
   }
   return status;

@@ -9,13 +9,14 @@
 #include "runtime/base/Hash.h"
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
+#include "runtime/exec/Agreement.h"
 #include "runtime/exec/ChoosePlan.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/EvaluationRunner.h"
 #include "runtime/exec/FileResume.h"
 #include "runtime/exec/NetworkUse.h"
+#include "runtime/exec/OutputConflicts.h"
 #include "runtime/exec/Trainer.h"
-#include "runtime/exec/WrittenFiles.h"
 #include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/Generations.h"
@@ -100,9 +101,10 @@ class Reader {
     if (!options_.resume.empty() && isOneOf(options_.resume, options_.offloadFolders)) {
       SHEAF_RETURN_IF_ERROR(resumeFiles());
     } else if (!options_.resume.empty()) {
-      io::SharedReading shared{
-          static_cast<size_t>(job_.process()), static_cast<size_t>(job_.processes()),
-          [&](const std::string& state, const Status& mine) { return job_.together(state, mine); }};
+      io::SharedReading shared{static_cast<size_t>(job_.process()), static_cast<size_t>(job_.processes()),
+                               [&](const std::string& state, const Status& mine) {
+                                 return agreeOnStatus(job_.group(), "the state to resume", mine, state);
+                               }};
       Expected<io::Checkpoint> checkpoint = io::Checkpoint::openNewest(
           options_.resume, [&](const std::string& text) { in_.warnings.push_back(text); }, shared);
       if (!checkpoint.ok()) return Status::error(cat("--resume: ", checkpoint.status().message()));
@@ -157,7 +159,7 @@ class Reader {
       in_.weights = std::move(*weights);
     }
     if (evaluates()) SHEAF_RETURN_IF_ERROR(checkOutputs());
-    SHEAF_RETURN_IF_ERROR(checkWrittenFiles(options_, in_));
+    SHEAF_RETURN_IF_ERROR(checkOutputConflicts(options_, in_));
     return std::move(in_);
   }
 
@@ -316,7 +318,7 @@ Expected<std::vector<std::string>> factsOf(const RunInputs& in, const RunOptions
   if (!hash.ok()) return hash.status();
   Expected<Device*> device = loadDevice(in.target);
   if (!device.ok()) return device.status();
-  const std::string instructions = (*device)->productInstructions();
+  const std::string instructions = (*device)->gemmIsa();
   auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
   std::vector<std::string> facts{
       cat("a plan for ", in.plan->ranks(), " ranks with hash ", hexText(*hash)), cat("--steps ", in.steps),

@@ -9,15 +9,15 @@
 namespace sheaf::exec {
 
 struct RunThreads {
-  std::unique_ptr<Team> ranks;  // as many as the process has ranks: each issues one's instructions
-  std::unique_ptr<Team> vote;   // one; null if there is one process
+  std::unique_ptr<WorkerThreads> ranks;  // one per local rank; issues its instructions
+  std::unique_ptr<WorkerThreads> vote;   // one; null if there is one process
 
   static Expected<RunThreads> start(size_t ranks, bool votes) {
-    Expected<std::unique_ptr<Team>> team = Team::create("a rank's instructions", ranks);
+    Expected<std::unique_ptr<WorkerThreads>> team = WorkerThreads::create("a rank's instructions", ranks);
     if (!team.ok()) return team.status();
     RunThreads threads{std::move(*team), nullptr};
     if (!votes) return threads;
-    team = Team::create("votes on the next step", 1);
+    team = WorkerThreads::create("votes on the next step", 1);
     if (!team.ok()) return team.status();
     threads.vote = std::move(*team);
     return threads;

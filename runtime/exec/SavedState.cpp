@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "runtime/base/Text.h"
-#include "runtime/exec/Job.h"
+#include "runtime/exec/Agreement.h"
 #include "runtime/plan/LossScale.h"
 #include "runtime/plan/SavedParts.h"
 #include "runtime/plan/Types.h"
@@ -91,21 +91,6 @@ Status gatherFiles(const StateAccess& state, int64_t step, std::vector<io::Manif
 
 }  // namespace
 
-Status together(const StateAccess& state, const Status& mine, const std::string& what) {
-  comm::ProcessGroup* processes = state.processes();
-  if (!processes) return mine;
-  Expected<std::vector<std::string>> all = processes->allGather(mine.message(), what);
-  if (!all.ok()) return all.status();
-  for (size_t process = 0; process < all->size(); ++process)
-    if (const std::string& why = (*all)[process]; !why.empty()) {
-      const auto number = static_cast<int64_t>(process);
-      // An error of process 0 may name another process already.
-      const bool named = number == 0 || number == processes->rank();
-      return Status::error(named ? why : cat(processes->describe(number), ": ", why));
-    }
-  return {};
-}
-
 Expected<io::SafetensorsWriter> createRankFile(const std::string& path, const plan::Plan& plan, int64_t rank) {
   std::vector<io::SafetensorsWriter::Entry> entries;
   for (const plan::SavedPart& part : plan::savedParts(plan, rank)) {
@@ -130,11 +115,11 @@ Expected<io::CheckpointWriter> openState(const StateAccess& state, const std::st
   const std::string what = cat("the state's folder of step ", step);
   Expected<io::CheckpointWriter> writer = Status::error("");
   if (state.first()) writer = io::CheckpointWriter::create(folder, step);
-  SHEAF_RETURN_IF_ERROR(together(state, state.first() ? writer.status() : Status(), what));
+  SHEAF_RETURN_IF_ERROR(agreeOnStatus(processes, what, state.first() ? writer.status() : Status()));
   Expected<std::string> name = shareName(processes, state.first() ? writer->name() : "", what);
   if (!name.ok()) return name.status();
   if (!state.first()) writer = io::CheckpointWriter::join(folder, *name);
-  SHEAF_RETURN_IF_ERROR(together(state, writer.status(), what));
+  SHEAF_RETURN_IF_ERROR(agreeOnStatus(processes, what, writer.status()));
   return writer;
 }
 
@@ -167,9 +152,9 @@ Status saveState(const StateAccess& state, const std::string& folder, const RunP
     if (written.ok()) written = saveRank(state, rank, writer->path(file.name), file);
   }
   const std::string what = cat("the saved state of step ", position.step);
-  SHEAF_RETURN_IF_ERROR(together(state, written, what));
+  SHEAF_RETURN_IF_ERROR(agreeOnStatus(state.processes(), what, written));
   if (state.processes()) SHEAF_RETURN_IF_ERROR(gatherFiles(state, position.step, manifest.files));
-  return together(state, state.first() ? writer->commit(manifest) : Status(), what);
+  return agreeOnStatus(state.processes(), what, state.first() ? writer->commit(manifest) : Status());
 }
 
 Expected<StateFit> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint) {

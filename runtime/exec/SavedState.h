@@ -23,9 +23,6 @@ struct RunPosition {
   std::optional<io::TrainingLength> length;     // absent in states of 0.1.0
 };
 
-// The same for all processes, each of which calls it: the error of the first that has one.
-Status together(const StateAccess& state, const Status& mine, const std::string& what);
-
 // Writes FOLDER/step-N with one file per rank, which holds its part of every bucket, and updates FOLDER/latest. Every
 // process calls it and writes the files of its ranks; process 0 renames the folder when all are written. All get the
 // same status.

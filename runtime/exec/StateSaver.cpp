@@ -8,8 +8,9 @@
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Json.h"
 #include "runtime/base/MappedFile.h"
-#include "runtime/base/Shortage.h"
+#include "runtime/base/ResourceErrors.h"
 #include "runtime/base/Text.h"
+#include "runtime/exec/Agreement.h"
 #include "runtime/io/Safetensors.h"
 #include "runtime/plan/SavedParts.h"
 
@@ -85,8 +86,9 @@ StateSaver::StateSaver(const StateAccess& state, Options options) : state_(state
   if (options_.staging == 0) return;
   for (int64_t rank = state.firstRank(); rank < state.firstRank() + state.localRanks(); ++rank)
     rings_.push_back(std::make_unique<StagingRing>(plan::stagingBytes(state.plan(), rank, options_.staging)));
-  for (std::unique_ptr<Team>* team : {&copiers_, &writers_}) {
-    Expected<std::unique_ptr<Team>> started = Team::create("staging of saved states (--save-staging)", rings_.size());
+  for (std::unique_ptr<WorkerThreads>* team : {&copiers_, &writers_}) {
+    Expected<std::unique_ptr<WorkerThreads>> started =
+        WorkerThreads::create("staging of saved states (--save-staging)", rings_.size());
     if (status_ = started.status(); !status_.ok()) return;
     *team = std::move(*started);
   }
@@ -173,7 +175,7 @@ Status StateSaver::start(const RunPosition& position) {
                      .files = std::vector<io::Manifest::File>(ranks),
                      .statuses = std::vector<Status>(ranks)});
   for (const auto& ring : rings_) ring->open();
-  writers_->begin([this, job = job_.get()](size_t rank) { writeRank(*job, rank); });
+  writers_->start([this, job = job_.get()](size_t rank) { writeRank(*job, rank); });
   Status status = takeSnapshot();
   {
     std::lock_guard lock(mutex_);
@@ -183,12 +185,12 @@ Status StateSaver::start(const RunPosition& position) {
   }
   // The first error is the cause of the others.
   if (const Status first = this->status(); !first.ok()) status = first;
-  return together(state_, status, "the copies of the state");
+  return agreeOnStatus(state_.processes(), "the copies of the state", status);
 }
 
 Status StateSaver::takeSnapshot() {
   std::vector<Status> statuses(rings_.size());
-  copiers_->run([&](size_t rank) { statuses[rank] = snapshot(rank); });
+  copiers_->runAll([&](size_t rank) { statuses[rank] = snapshot(rank); });
   for (const Status& status : statuses) SHEAF_RETURN_IF_ERROR(status);
   return {};
 }
@@ -218,7 +220,7 @@ Status StateSaver::snapshot(size_t rank) {
 
 void StateSaver::writeRank(Job& job, size_t rank) {
   const int64_t number = state_.firstRank() + static_cast<int64_t>(rank);
-  job.statuses[rank] = guarded("a saved state", [&]() -> Status {
+  job.statuses[rank] = catchOutOfMemory("a saved state", [&]() -> Status {
     io::Manifest::File& file = job.files[rank];
     file.name = rankFile(number);
     Expected<io::SafetensorsWriter> writer = createRankFile(job.writer.path(file.name), state_.plan(), number);
@@ -298,7 +300,7 @@ Status StateSaver::gatherParts(Job& job) {
 
 Status StateSaver::finish() {
   const Status mine = await();
-  return rings_.empty() ? mine : together(state_, mine, "the saved states");
+  return rings_.empty() ? mine : agreeOnStatus(state_.processes(), "the saved states", mine);
 }
 
 }  // namespace sheaf::exec

@@ -73,8 +73,8 @@ class StateSaver {
 
   const StateAccess& state_;
   const Options options_;
-  std::vector<std::unique_ptr<StagingRing>> rings_;  // of this process's ranks
-  std::unique_ptr<Team> copiers_, writers_;          // one for each of them
+  std::vector<std::unique_ptr<StagingRing>> rings_;   // one per local rank
+  std::unique_ptr<WorkerThreads> copiers_, writers_;  // one thread per local rank
   std::unique_ptr<Job> job_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

@@ -6,9 +6,9 @@
 
 namespace sheaf::exec {
 
-StopVote::StopVote(comm::ProcessGroup& processes, Team& team, Answer answer)
+StopVote::StopVote(comm::ProcessGroup& processes, WorkerThreads& team, Answer answer)
     : processes_(processes), answer_(std::move(answer)), team_(team) {
-  team_.begin([this](size_t) { serve(); });
+  team_.start([this](size_t) { serve(); });
 }
 
 StopVote::~StopVote() {

@@ -20,7 +20,7 @@ class StopVote {
   // Results arrive in order on the thread of `team`, which has one and nothing else to do. After an error there are no
   // more.
   using Answer = std::function<void(int64_t step, const Expected<bool>& stop)>;
-  StopVote(comm::ProcessGroup& processes, Team& team, Answer answer);
+  StopVote(comm::ProcessGroup& processes, WorkerThreads& team, Answer answer);
   // Returns after the last result.
   ~StopVote();
 
@@ -36,7 +36,7 @@ class StopVote {
   std::condition_variable changed_;
   std::deque<std::pair<int64_t, bool>> questions_;
   bool end_ = false;
-  Team& team_;
+  WorkerThreads& team_;
 };
 
 }  // namespace sheaf::exec

@@ -158,7 +158,7 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
         ledger.fail(stop.status());
     });
   std::vector<Status> ends(ranks_.size());
-  threads_.ranks->begin([&](size_t rank) {
+  threads_.ranks->start([&](size_t rank) {
     Status status = runRank(ledger, rank, step_);
     if (!status.ok()) {
       ledger.fail(status);

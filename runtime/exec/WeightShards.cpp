@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/base/Text.h"
-#include "runtime/exec/Job.h"
+#include "runtime/exec/Agreement.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/SavedParts.h"

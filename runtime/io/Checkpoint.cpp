@@ -89,7 +89,7 @@ Expected<CheckpointWriter> CheckpointWriter::create(const std::string& folder, i
   CheckpointWriter writer;
   writer.folder_ = folder;
   writer.name_ = stepFolder(step);
-  Expected<std::string> temporary = makeTemporaryFolder(folder + "/" + kSavingFolder);
+  Expected<std::string> temporary = makeTemporaryFolder(folder + "/" + kSavingPrefix);
   if (!temporary.ok()) return temporary.status();
   writer.temporary_ = std::move(*temporary);
   return writer;
@@ -97,8 +97,8 @@ Expected<CheckpointWriter> CheckpointWriter::create(const std::string& folder, i
 
 Expected<CheckpointWriter> CheckpointWriter::join(const std::string& folder, const std::string& name) {
   // It comes from another process: it must be a name, not a path.
-  const std::string_view begin = kSavingFolder;
-  if (!name.starts_with(begin) || !isRandomName(std::string_view(name).substr(begin.size())))
+  const std::string_view begin = kSavingPrefix;
+  if (!name.starts_with(begin) || !isRandomSuffix(std::string_view(name).substr(begin.size())))
     return Status::error(cat("'", name.substr(0, 100), "' is not the name of a saved state's folder"));
   std::error_code error;
   CheckpointWriter writer;
@@ -125,7 +125,7 @@ CheckpointWriter& CheckpointWriter::operator=(CheckpointWriter&& other) noexcept
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  if (ours_ && !temporary_.empty()) (void)removeUnfinished(temporary_);
+  if (ours_ && !temporary_.empty()) (void)removeStateFiles(temporary_);
 }
 
 Status CheckpointWriter::commit(const Manifest& manifest) {
@@ -143,7 +143,7 @@ Status CheckpointWriter::commit(const Manifest& manifest) {
       if (errno != EINVAL && errno != ENOSYS)
         return Status::error(cat("cannot replace ", target, ": ", std::strerror(errno)));
       // The file system cannot exchange names: the old one is moved aside whole until ours is in place.
-      old += kReplacedEnding;
+      old += kReplacedSuffix;
       if (rename(target.c_str(), old.c_str()) != 0)
         return Status::error(cat("cannot replace ", target, ": ", std::strerror(errno)));
     }
@@ -157,8 +157,8 @@ Status CheckpointWriter::commit(const Manifest& manifest) {
   SHEAF_RETURN_IF_ERROR(syncFolder(folder_));
   SHEAF_RETURN_IF_ERROR(writeText(folder_ + "/" + kLatestFile, name_ + "\n"));
   if (old.empty()) return {};
-  moveOthers(old, target);
-  return removeUnfinished(old).status();
+  moveForeignFiles(old, target);
+  return removeStateFiles(old).status();
 }
 
 void Checkpoint::release(const Piece& piece) const {
@@ -273,7 +273,7 @@ const std::vector<Checkpoint::Piece>& Checkpoint::pieces(const std::string& kind
   return found == pieces_.end() ? none : found->second;
 }
 
-std::vector<std::string> filesOf(const Checkpoint& checkpoint) {
+std::vector<std::string> checkpointFiles(const Checkpoint& checkpoint) {
   std::vector<std::string> paths{cat(checkpoint.folder(), "/", kManifestFile)};
   for (const Manifest::File& file : checkpoint.manifest().files)
     paths.push_back(cat(checkpoint.folder(), "/", file.name));

@@ -144,6 +144,6 @@ class Checkpoint {
 };
 
 // The paths of the files of a state.
-std::vector<std::string> filesOf(const Checkpoint& checkpoint);
+std::vector<std::string> checkpointFiles(const Checkpoint& checkpoint);
 
 }  // namespace sheaf::io

@@ -46,7 +46,7 @@ Expected<NpyHeader> headerOf(const DataFile& file) {
   Expected<size_t> bytes = npyHeaderBytes(*head);
   if (!bytes.ok()) return bytes.status();
   head = file.head(*bytes);
-  return head.ok() ? parseNpyHeader(*head, file.size()) : head.status();
+  return head.ok() ? parseAndCheckNpyHeader(*head, file.size()) : head.status();
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::
   if (raw && input.whole())
     return Status::error(cat("it is the same for all rows; give a .npy file of shape ", shapeText(shape)));
   if (raw) {
-    Expected<std::vector<std::byte>> head = file.head(kTokensHead);
+    Expected<std::vector<std::byte>> head = file.head(kTokenHeaderBytes);
     if (!head.ok()) return head.status();
     Expected<Tokens> tokens = parseTokens(*head, file.size(), file.path(), argument.type);
     if (!tokens.ok()) return tokens.status();

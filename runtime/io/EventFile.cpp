@@ -65,7 +65,7 @@ Expected<EventFile> EventFile::create(const std::string& folder) {
   // Runs of one second and process number, in containers, say, still get files of their own.
   for (int attempt = 0; attempt < 1000; ++attempt) {
     EventFile file(cat(folder, "/events.out.tfevents.", seconds, ".", host, ".", getpid(), ".", attempt));
-    const int descriptor = openNew(file.path_);
+    const int descriptor = createExclusive(file.path_);
     if (descriptor < 0 && errno == EEXIST) continue;
     if (descriptor >= 0) file.file_.reset(fdopen(descriptor, "w"));
     if (!file.file_) return Status::error(cat("cannot write ", file.path_, ": ", std::strerror(errno)));

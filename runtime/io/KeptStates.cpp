@@ -67,9 +67,9 @@ Status KeptStates::prune(int64_t step) const {
   std::vector<std::pair<int64_t, fs::path>> states;
   std::vector<fs::path> remove;
   for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
-    if (std::optional<int64_t> of = stateIn(*entry); of && *of <= step)
+    if (std::optional<int64_t> of = stepOfState(*entry); of && *of <= step)
       states.emplace_back(*of, entry->path());
-    else if (isRemoved(*entry) || (locked_ && isUnfinished(*entry)))
+    else if (isBeingRemoved(*entry) || (locked_ && isUnfinished(*entry)))
       remove.push_back(entry->path());
   }
   if (error) return Status::error(cat("cannot read folder ", folder_, ": ", error.message()));
@@ -81,19 +81,19 @@ Status KeptStates::prune(int64_t step) const {
       continue;
     }
     if (!holdsState(path)) continue;
-    const fs::path nameless = path.parent_path() / (kRemovedFolder + path.filename().string());
+    const fs::path nameless = path.parent_path() / (kRemovedPrefix + path.filename().string());
     // A run that was killed in removing such a state may have left it.
-    moveOthers(nameless, path);
-    if (Expected<bool> gone = removeUnfinished(nameless); !gone.ok()) return gone.status();
+    moveForeignFiles(nameless, path);
+    if (Expected<bool> gone = removeStateFiles(nameless); !gone.ok()) return gone.status();
     if (rename(path.c_str(), nameless.c_str()) != 0)
       return Status::error(cat("cannot remove the saved state ", path.string(), ": ", std::strerror(errno)));
-    Expected<bool> gone = removeUnfinished(nameless);
+    Expected<bool> gone = removeStateFiles(nameless);
     if (!gone.ok()) return gone.status();
     // The folder holds something that is not ours.
     if (!*gone) fs::rename(nameless, path, error);
   }
   for (const fs::path& path : remove)
-    if (Expected<bool> gone = removeUnfinished(path); !gone.ok()) return gone.status();
+    if (Expected<bool> gone = removeStateFiles(path); !gone.ok()) return gone.status();
   return {};
 }
 

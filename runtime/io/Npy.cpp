@@ -134,7 +134,7 @@ Expected<NpyHeader> parseNpyHeader(std::span<const std::byte> file) {
   return NpyHeader{*type, header.shape(), *bytes};
 }
 
-Expected<NpyHeader> parseNpyHeader(std::span<const std::byte> head, uint64_t size) {
+Expected<NpyHeader> parseAndCheckNpyHeader(std::span<const std::byte> head, uint64_t size) {
   Expected<NpyHeader> header = parseNpyHeader(head);
   if (!header.ok()) return header.status();
   std::optional<uint64_t> count = plan::elementCount(header->shape);
@@ -146,7 +146,7 @@ Expected<NpyHeader> parseNpyHeader(std::span<const std::byte> head, uint64_t siz
 }
 
 Expected<NpyArray> parseNpy(std::span<const std::byte> file) {
-  Expected<NpyHeader> header = parseNpyHeader(file, file.size());
+  Expected<NpyHeader> header = parseAndCheckNpyHeader(file, file.size());
   if (!header.ok()) return header.status();
   return NpyArray{header->type, header->shape, file.subspan(header->bytes)};
 }

@@ -31,8 +31,8 @@ struct NpyHeader {
 constexpr size_t kNpyPreamble = 12;  // bytes from which the header's size is known
 Expected<size_t> npyHeaderBytes(std::span<const std::byte> file);
 Expected<NpyHeader> parseNpyHeader(std::span<const std::byte> file);
-// The header of a file of `size` bytes, which must be those of its shape. `head` has at least npyHeaderBytes().
-Expected<NpyHeader> parseNpyHeader(std::span<const std::byte> head, uint64_t size);
+// Also fails if `fileBytes` does not match the shape. `head` has at least npyHeaderBytes().
+Expected<NpyHeader> parseAndCheckNpyHeader(std::span<const std::byte> head, uint64_t fileBytes);
 
 // What precedes the elements, in C order. A type that NumPy lacks (bf16) is an error.
 Expected<std::string> npyHeader(DataType type, std::span<const int64_t> shape);

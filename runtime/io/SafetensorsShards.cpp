@@ -102,7 +102,7 @@ std::vector<std::string> weightPaths(const std::string& path) {
 }
 
 Expected<ShardWriter> ShardWriter::make(const std::string& index, const Entries& entries, uint64_t shardBytes) {
-  Expected<std::string> random = randomName();
+  Expected<std::string> random = randomSuffix();
   if (!random.ok()) return random.status();
   Expected<ShardWriter> writer = layOut(index, entries, shardBytes, std::move(*random));
   if (writer.ok()) SHEAF_RETURN_IF_ERROR(writer->makeFiles());
@@ -112,7 +112,7 @@ Expected<ShardWriter> ShardWriter::make(const std::string& index, const Entries&
 Expected<ShardWriter> ShardWriter::join(const std::string& index, const Entries& entries, uint64_t shardBytes,
                                         const std::string& random) {
   // It comes from another process, and becomes a part of a path.
-  if (!isRandomName(random))
+  if (!isRandomSuffix(random))
     return Status::error(cat("'", random.substr(0, 100), "' is not a random name of files of ", index));
   return layOut(index, entries, shardBytes, random);
 }
@@ -174,7 +174,7 @@ std::string ShardWriter::temporary(size_t shard) const {
 Status ShardWriter::makeFiles() {
   for (size_t s = 0; s < shards_.size(); ++s) {
     const std::string path = temporary(s);
-    const int file = openNew(path);
+    const int file = createExclusive(path);
     if (file < 0) return cannot("write", cat(folder_, "/", shards_[s].name));
     made_ = s + 1;
     const off_t bytes = static_cast<off_t>(shards_[s].head.fileBytes);
@@ -217,7 +217,7 @@ Status ShardWriter::open(size_t shard) {
   if (descriptor_ >= 0 && open_ == shard) return {};
   SHEAF_RETURN_IF_ERROR(sync());
   const std::string path = temporary(shard);
-  descriptor_ = openMade(path);
+  descriptor_ = openExisting(path);
   if (descriptor_ < 0 && errno == ENOENT)
     return Status::error(cat(path, " is not there, though process 0 has made it: the folder must be on a file system ",
                              "that all processes share"));
@@ -245,7 +245,7 @@ Status ShardWriter::sync() {
 
 Status ShardWriter::commit(std::chrono::milliseconds limit) {
   SHEAF_RETURN_IF_ERROR(sync());
-  // Two saves that gave their files names at the same time would leave some of either.
+  // Serialises the renames: two saves must not interleave them.
   Expected<FileLock> lock = FileLock::take(lockPath(index_), limit);
   if (!lock.ok()) return commitSeparately(lock.status());
   // A run that was killed in a save may have left one. If its new index is there, what it had still to remove is

@@ -22,7 +22,7 @@ namespace sheaf::io {
 
 // Whether a path is that of an index.
 bool isShardIndex(const std::string& path);
-// True if a save as `index` may replace `file`, by whatever links it is named, with one of its files.
+// True if a save as `index` may replace `file` (links are resolved) with one of its files.
 bool isShardOf(const std::string& index, const std::string& file);
 
 // The paths where Safetensors::openWeights() looks for weights, besides the files that an index names.

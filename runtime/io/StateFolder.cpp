@@ -27,23 +27,23 @@ bool isNumbered(std::string_view name, std::string_view begin, std::string_view 
 }
 
 // A regular file that a state has, or has had under a temporary name.
-bool isOwn(const fs::directory_entry& entry) {
+bool isStateFile(const fs::directory_entry& entry) {
   std::error_code error;
   if (entry.symlink_status(error).type() != fs::file_type::regular) return false;
   const std::string name = entry.path().filename();
-  if (isStateFile(name)) return true;
+  if (isStateFileName(name)) return true;
   const size_t dash = name.rfind('-');
   return dash != std::string::npos && dash > 1 && isTemporaryName(name, std::string_view(name).substr(1, dash - 1)) &&
-         isStateFile(std::string_view(name).substr(1, dash - 1));
+         isStateFileName(std::string_view(name).substr(1, dash - 1));
 }
 
 }  // namespace
 
-bool isStateFile(std::string_view name) {
+bool isStateFileName(std::string_view name) {
   return name == kManifestFile || isNumbered(name, "rank-", ".safetensors") || isNumbered(name, "process-", "");
 }
 
-std::optional<int64_t> stateIn(const fs::directory_entry& entry) {
+std::optional<int64_t> stepOfState(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename();
   const std::optional<int64_t> step = stepOfFolder(name);
   return step && stepFolder(*step) == name && isFolder(entry) ? step : std::nullopt;
@@ -53,17 +53,17 @@ bool isUnfinished(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename();
   std::error_code error;
   if (isTemporaryName(name, kLatestFile)) return entry.symlink_status(error).type() == fs::file_type::regular;
-  constexpr std::string_view kBegin = kSavingFolder, kOld = kReplacedEnding;
+  constexpr std::string_view kBegin = kSavingPrefix, kOld = kReplacedSuffix;
   std::string_view random(name);
   if (!random.starts_with(kBegin)) return false;
   random.remove_prefix(kBegin.size());
   if (random.ends_with(kOld)) random.remove_suffix(kOld.size());
-  return isRandomName(random) && isFolder(entry);
+  return isRandomSuffix(random) && isFolder(entry);
 }
 
-bool isRemoved(const fs::directory_entry& entry) {
+bool isBeingRemoved(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename();
-  constexpr std::string_view kBegin = kRemovedFolder;
+  constexpr std::string_view kBegin = kRemovedPrefix;
   if (!name.starts_with(kBegin) || !isFolder(entry)) return false;
   const std::optional<int64_t> step = stepOfFolder(name.substr(kBegin.size()));
   return step && kBegin.size() + stepFolder(*step).size() == name.size();
@@ -72,11 +72,11 @@ bool isRemoved(const fs::directory_entry& entry) {
 bool holdsState(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (isOwn(*entry)) return true;
+    if (isStateFile(*entry)) return true;
   return false;
 }
 
-Expected<bool> removeUnfinished(const fs::path& path) {
+Expected<bool> removeStateFiles(const fs::path& path) {
   auto cannot = [](const fs::path& what, const std::error_code& error) {
     return Status::error(cat("cannot remove ", what.string(), ": ", error.message()));
   };
@@ -85,7 +85,7 @@ Expected<bool> removeUnfinished(const fs::path& path) {
   if (fs::symlink_status(path, error).type() == fs::file_type::directory) {
     std::vector<fs::path> own;
     for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
-      if (isOwn(*entry))
+      if (isStateFile(*entry))
         own.push_back(entry->path());
       else
         others = true;
@@ -98,11 +98,11 @@ Expected<bool> removeUnfinished(const fs::path& path) {
   return true;
 }
 
-void moveOthers(const fs::path& from, const fs::path& to) {
+void moveForeignFiles(const fs::path& from, const fs::path& to) {
   std::error_code error;
   std::vector<fs::path> others;
   for (fs::directory_iterator entry(from, error), end; !error && entry != end; entry.increment(error))
-    if (!isOwn(*entry)) others.push_back(entry->path());
+    if (!isStateFile(*entry)) others.push_back(entry->path());
   for (const fs::path& path : others)
     if (const fs::path there = to / path.filename();
         fs::symlink_status(there, error).type() == fs::file_type::not_found)

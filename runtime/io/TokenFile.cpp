@@ -11,7 +11,7 @@ namespace sheaf::io {
 namespace {
 
 // llm.c's data files: 256 int32, of which the first are magic, version, number of tokens.
-constexpr size_t kHeaderBytes = kTokensHead;
+constexpr size_t kHeaderBytes = kTokenHeaderBytes;
 constexpr int32_t kMagicU16 = 20240520, kMagicU32 = 20240801;
 
 std::optional<DataType> typeNamed(std::string_view name) {

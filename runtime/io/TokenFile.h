@@ -20,8 +20,8 @@ struct Tokens {
 
 // The type is taken from `type` ("u8", "u16", "u32", "i32", "i64") if given, else from the path's ending (.u8, .u16,
 // .u32; .bin is u16). llm.c's header is recognised in any .bin file and overrules the ending.
-// `head` are the first kTokensHead bytes of a file of `size`, or all.
-constexpr size_t kTokensHead = 1024;
+// `head` are the first kTokenHeaderBytes bytes of a file of `size`, or all.
+constexpr size_t kTokenHeaderBytes = 1024;
 Expected<Tokens> parseTokens(std::span<const std::byte> head, uint64_t size, std::string_view path,
                              std::string_view type);
 

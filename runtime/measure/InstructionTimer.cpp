@@ -215,7 +215,7 @@ Expected<InstructionTimer::Timing> InstructionTimer::measure(const Run& run) {
   if (checkInterrupt_) SHEAF_RETURN_IF_ERROR(checkInterrupt_());
   const size_t ranks = contexts_.size();
   if (!others_) {
-    Expected<std::unique_ptr<Team>> others = Team::create("measurements", ranks - 1);
+    Expected<std::unique_ptr<WorkerThreads>> others = WorkerThreads::create("measurements", ranks - 1);
     if (!others.ok()) return others.status();
     others_ = std::move(*others);
   }
@@ -229,7 +229,7 @@ Expected<InstructionTimer::Timing> InstructionTimer::measure(const Run& run) {
     std::lock_guard lock(mutex);
     if (failed.ok() && !seconds.ok()) failed = seconds.status();
   };
-  others_->begin([&](size_t other) { runRank(other + 1); });
+  others_->start([&](size_t other) { runRank(other + 1); });
   runRank(0);
   others_->wait();
   if (!failed.ok()) return failed;

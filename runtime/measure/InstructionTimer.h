@@ -102,7 +102,7 @@ class InstructionTimer {
   std::map<plan::Buffer::Space, uint32_t> spaces_;  // buffers
   std::vector<Group> groups_;
   std::vector<std::unique_ptr<RankContext>> contexts_;
-  std::unique_ptr<Team> others_;  // the threads of all ranks but the first
+  std::unique_ptr<WorkerThreads> others_;  // the threads of all ranks but the first
   const std::shared_ptr<const StepValues> step_ = std::make_shared<StepValues>();
 };
 

@@ -61,9 +61,10 @@ Expected<double> updateRate(int64_t threads, size_t each) {
     begin = now;
     ++repetition;
   });
-  Expected<std::unique_ptr<Team>> workers = Team::create("updates on the host", static_cast<size_t>(threads));
+  Expected<std::unique_ptr<WorkerThreads>> workers =
+      WorkerThreads::create("updates on the host", static_cast<size_t>(threads));
   if (!workers.ok()) return workers.status();
-  (*workers)->run([&](size_t) {
+  (*workers)->runAll([&](size_t) {
     Part part(each);
     turn.arrive_and_wait();
     for (int repetition = 0; repetition <= kRepetitions; ++repetition) {

@@ -35,8 +35,8 @@ struct GraphHeader {
 };
 static_assert(sizeof(GraphHeader) == 24);
 
-// Keeps the first message of protobuf about a text that is not UTF-8. By itself protobuf prints it, writes the message
-// all the same, and refuses to read it.
+// Keeps protobuf's first message about a text that is not UTF-8: protobuf would print it, write the text all the same,
+// and refuse to read it. Installs a log handler for the whole process, which drops protobuf's other messages.
 class TextErrors {
  public:
   TextErrors() {

@@ -23,7 +23,7 @@ constexpr double kSmallProduct = 2e6;
 // oneDNN's AVX-512 kernel computes 48 columns by 8 rows in registers: other widths waste part of them.
 constexpr int64_t kRegisterColumns = 48, kRegisterRows = 8;
 
-// Numbers of threads that are likely; a tile must suit all of them.
+// Likely numbers of threads.
 constexpr int kThreads[] = {2, 4, 8};
 
 // Threads waiting for the last of `tiles` tiles: the mean over likely numbers of threads of the share they lose. The
@@ -36,24 +36,24 @@ double imbalance(double tiles, double whole) {
 
 // oneDNN's AVX2 kernels pack no operands where 1 / rows + 1 / columns is at least this: nocopy_checker_avx2() in
 // src/cpu/x64/gemm/gemm_driver.cpp of 2.6.3.
-constexpr double kInPlace = 0.0038;
+constexpr double kNoCopyThreshold = 0.0038;
 
-// The fewest columns of a tile of so many rows, or the other way round, that AVX2 does not multiply in place; `size` if
-// there are none.
-int64_t leastPacked(int64_t other, int64_t unit, int64_t size) {
-  const double left = kInPlace - 1.0 / static_cast<double>(other);
+// Returns the fewest columns of a tile of so many rows, or the fewest rows of so many columns, for which AVX2 does not
+// use its no-copy kernel; `size` if there are none.
+int64_t minPackedSide(int64_t other, int64_t unit, int64_t size) {
+  const double left = kNoCopyThreshold - 1.0 / static_cast<double>(other);
   return left <= 1.0 / static_cast<double>(size) ? size
                                                  : std::min(roundUp(static_cast<int64_t>(1 / left) + 1, unit), size);
 }
 
-// The share of a product's multiplications that are in tiles that AVX2 multiplies in place.
-double inPlaceShare(int64_t m, int64_t n, GemmTile tile) {
+// Returns the share of a product's multiplications that are in tiles of AVX2's no-copy kernel.
+double noCopyShare(int64_t m, int64_t n, GemmTile tile) {
   double sum = 0;
   for (bool lastRows : {false, true})
     for (bool lastColumns : {false, true}) {
       const int64_t rows = lastRows ? m % tile.rows : tile.rows,
                     columns = lastColumns ? n % tile.columns : tile.columns;
-      if (rows == 0 || columns == 0 || !multipliesInPlace(CpuIsa::kAvx2, rows, columns)) continue;
+      if (rows == 0 || columns == 0 || !usesNoCopyKernel(CpuIsa::kAvx2, rows, columns)) continue;
       sum += static_cast<double>(lastRows ? rows : m - m % rows) *
              static_cast<double>(lastColumns ? columns : n - n % columns);
     }
@@ -73,36 +73,36 @@ bool isSmall(int64_t rows, int64_t columns, int64_t k) {
   return double(rows) * columns * k < kSmallProduct;
 }
 
-// f32 products of AVX2 that are not small: the tile of AVX-512, or one of which less is multiplied in place, where that
-// is slow.
+// Returns the tile of an f32 product by AVX2 that is not small: the tile of AVX-512, or, where the no-copy kernel is
+// slow, one that uses it less.
 GemmTile avx2Tile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB) {
-  // The extra time of a product in place, as a share. A transposed: 5 to 24 % on an Emerald Rapids, and tiles in place
-  // took 25 to 120 % longer than the whole product on a Zen 3, most where rows are a multiple of 4 KiB apart, whose
-  // lines share few sets of its caches. B transposed: some 10 % on both. Neither: none.
-  const double inPlace = transposeA ? 0.25 : transposeB ? 0.1 : 0;
+  // The extra time of the no-copy kernel, as a share. A transposed: 5 to 24 % on an Emerald Rapids, and its tiles took
+  // 25 to 120 % longer than the whole product on a Zen 3, most where rows are a multiple of 4 KiB apart (perhaps
+  // because their lines share few sets of the caches; not verified). B transposed: some 10 % on both. Neither: none.
+  const double noCopyCost = transposeA ? 0.25 : transposeB ? 0.1 : 0;
   const double packing = packingCost(transposeA, transposeB);
-  const GemmTile wide = gemmTile(CpuIsa::kAvx512, m, n, k, batch, transposeA, transposeB, false);
-  const double most = inPlaceShare(m, n, wide);
-  if (inPlace * most == 0) return wide;
+  const GemmTile avx512Tile = gemmTile(CpuIsa::kAvx512, m, n, k, batch, transposeA, transposeB, false);
+  const double avx512Share = noCopyShare(m, n, avx512Tile);
+  if (noCopyCost * avx512Share == 0) return avx512Tile;
   auto costOf = [&](GemmTile tile, double share) {
     const double tiles = double(batch) * ceilDiv(m, tile.rows) * ceilDiv(n, tile.columns);
     const double whole = double(batch) * m * n / (double(tile.rows) * tile.columns);
-    return packing / tile.rows + packing / tile.columns + kImbalance * imbalance(tiles, whole) + inPlace * share;
+    return packing / tile.rows + packing / tile.columns + kImbalance * imbalance(tiles, whole) + noCopyCost * share;
   };
-  GemmTile best = wide;
-  double bestCost = costOf(wide, most);
-  const uint64_t room = sgemmPackingBytes(wide.rows, wide.columns, k);
+  GemmTile best = avx512Tile;
+  double bestCost = costOf(avx512Tile, avx512Share);
+  const uint64_t room = sgemmPackingBytes(avx512Tile.rows, avx512Tile.columns, k);
   auto consider = [&](int64_t rows, int64_t columns) {
-    const double share = inPlaceShare(m, n, {rows, columns});
-    if (share >= most || sgemmPackingBytes(rows, columns, k, CpuIsa::kAvx2) > room) return;
+    const double share = noCopyShare(m, n, {rows, columns});
+    if (share >= avx512Share || sgemmPackingBytes(rows, columns, k, CpuIsa::kAvx2) > room) return;
     if (const double cost = costOf({rows, columns}, share); cost < bestCost) bestCost = cost, best = {rows, columns};
   };
   for (int64_t i = 1; i <= kParts; ++i) {
     const int64_t rows = std::min(roundUp(ceilDiv(m, i), kRegisterRows), m);
     const int64_t columns = std::min(roundUp(ceilDiv(n, i), kRegisterColumns), n);
     for (int64_t j = 1; j <= kParts; ++j) consider(rows, std::min(roundUp(ceilDiv(n, j), kRegisterColumns), n));
-    consider(rows, leastPacked(rows, kRegisterColumns, n));
-    consider(leastPacked(columns, kRegisterRows, m), columns);
+    consider(rows, minPackedSide(rows, kRegisterColumns, n));
+    consider(minPackedSide(columns, kRegisterRows, m), columns);
   }
   return best;
 }
@@ -134,8 +134,9 @@ GemmTile gemmTile(CpuIsa isa, int64_t m, int64_t n, int64_t k, int64_t batch, bo
   return best;
 }
 
-bool multipliesInPlace(CpuIsa isa, int64_t rows, int64_t columns) {
-  return isa == CpuIsa::kAvx2 && 1.0 / static_cast<double>(rows) + 1.0 / static_cast<double>(columns) >= kInPlace;
+bool usesNoCopyKernel(CpuIsa isa, int64_t rows, int64_t columns) {
+  return isa == CpuIsa::kAvx2 &&
+         1.0 / static_cast<double>(rows) + 1.0 / static_cast<double>(columns) >= kNoCopyThreshold;
 }
 
 uint64_t sgemmPackingBytes(int64_t m, int64_t n, int64_t k, CpuIsa isa) {

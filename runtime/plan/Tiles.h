@@ -9,7 +9,7 @@ namespace sheaf::plan {
 
 // The instruction set of oneDNN's products on a CPU: each has kernels of its own, which other tiles suit. kAvx2 stands
 // for all that are narrower than AVX-512. A plan does not hold it; the processor and ONEDNN_MAX_CPU_ISA decide it when
-// a run starts, the same in all its processes (Device::productInstructions).
+// a run starts, the same in all its processes (Device::gemmIsa).
 enum class CpuIsa { kAvx2, kAvx512 };
 
 // A matrix product is computed in tiles of the result. half: of operands of 16 bits, whose tiles do not depend on isa.
@@ -20,9 +20,9 @@ struct GemmTile {
 GemmTile gemmTile(CpuIsa isa, int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB,
                   bool half);
 
-// True if oneDNN multiplies an f32 product of this size without packing its operands. Its AVX2 kernel for that is slow
-// where an operand is transposed.
-bool multipliesInPlace(CpuIsa isa, int64_t rows, int64_t columns);
+// True if oneDNN computes an f32 product of this size without packing its operands (by its no-copy kernel). That of
+// AVX2 is slow where an operand is transposed.
+bool usesNoCopyKernel(CpuIsa isa, int64_t rows, int64_t columns);
 
 // Bytes that one single-threaded dnnl_sgemm of this shape may allocate for its packed operands, at most. The tiles of
 // AVX2 need no more than those of AVX-512, so that the bound in a plan holds for both.

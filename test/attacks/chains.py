@@ -34,7 +34,7 @@ def grows(session, kind):
     where = session.folder()
     for command in COMMANDS:
         for size in SIZES:
-            (where / "m.onnx").write_bytes(longmodels.LINES[kind](size))
+            (where / "m.onnx").write_bytes(longmodels.KINDS[kind](size))
             limit = max(LEAST, PER_NODE * size) if size < SIZES[-1] else REFUSED
             begin = time.monotonic()
             code, seconds, error = seconds_of(session, where, "m.onnx", command, 10 * limit)
@@ -49,4 +49,4 @@ def grows(session, kind):
     return {"tries": tries, "bad": bad, "text": "; ".join(text)}
 
 
-ATTACKS = {f"chains/{kind}": lambda session, k=kind: grows(session, k) for kind in longmodels.LINES}
+ATTACKS = {f"chains/{kind}": lambda session, k=kind: grows(session, k) for kind in longmodels.KINDS}

@@ -1,11 +1,13 @@
 // Matrix products of the CPU device, and how they are cut into tiles.
 //
-//   gemm_bench [bf16] [THREADS]...    GFLOP/s on the shapes of steps of a GPT, a ResNet and an LSTM: the share of what
-//   a
-//                                     large product reaches, and of f32 the share of what the whole product reaches,
-//                                     which oneDNN computes on one thread in the same run, in turn with ours
-//   gemm_bench --check [THREADS]...   the same; fails if a shape is below 80 % of the whole product
-//   gemm_bench --packing PLAN...      what oneDNN packs for the f32 products of plans; nothing is run
+// gemm_bench [bf16] [THREADS]...
+//   Prints GFLOP/s on the shapes of steps of a GPT, a ResNet and an LSTM: the share of what a large product reaches,
+//   and of f32 the share of what the whole product reaches, which oneDNN computes on one thread in the same run, in
+//   turn with ours.
+// gemm_bench --check [THREADS]...
+//   The same; fails if a shape is below 80 % of the whole product.
+// gemm_bench --packing PLAN...
+//   Prints what oneDNN packs for the f32 products of plans; nothing is run.
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
@@ -225,15 +227,15 @@ bool printPacking(const std::string& path) {
     for (plan::CpuIsa isa : {plan::CpuIsa::kAvx2, plan::CpuIsa::kAvx512}) {
       const plan::GemmTile tile = plan::gemmTile(isa, m, n, k, batch, transposeA, transposeB, false);
       const int64_t down = (m + tile.rows - 1) / tile.rows, across = (n + tile.columns - 1) / tile.columns;
-      double inPlace = 0;
+      double noCopy = 0;
       for (int64_t row = 0; row < m; row += tile.rows)
         for (int64_t column = 0; column < n; column += tile.columns) {
           const int64_t rows = std::min(tile.rows, m - row), columns = std::min(tile.columns, n - column);
-          if (plan::multipliesInPlace(isa, rows, columns)) inPlace += double(rows) * double(columns);
+          if (plan::usesNoCopyKernel(isa, rows, columns)) noCopy += double(rows) * double(columns);
         }
       std::printf(" | %5ldx%-6ld %6ld  %8.5f  %8.5f  %5.1f %%", long(tile.rows), long(tile.columns),
                   long(batch * down * across), 2.0 * double(across) / double(n), 2.0 * double(down) / double(m),
-                  100 * inPlace / (double(m) * double(n)));
+                  100 * noCopy / (double(m) * double(n)));
     }
     std::printf("\n");
   }

@@ -76,18 +76,9 @@ def calls(n, width=1):
     return trained([node(f"f{n - 1}", ["y0"], ["y"], domain="my")], "y", functions=functions, domains=("my",))
 
 
-def ifs(n):
-    """Nested If."""
-    inner = graph([node("Relu", ["y0"], ["b0"])], [], [value("b0", FLOAT, ["N", WIDTH])])
-    for i in range(1, n):
-        body = node("If", ["yes"], [f"b{i}"], then_branch=inner, else_branch=inner if i < 3 else b"")
-        inner = graph([body], [], [value(f"b{i}", FLOAT, ["N", WIDTH])])
-    return trained([node("If", ["yes"], ["y"], then_branch=inner, else_branch=inner)], "y", [weight("yes", [], [1], dtype=INT64)])
-
-
-LINES = {
+KINDS = {
     "relu": chain("Relu"), "add": chain("Add", ["x"]), "mul": chain("Mul", ["x"]), "add-self": diamonds, "identity": chain("Identity"),
-    "neg": chain("Neg"), "exp": chain("Sigmoid"), "cast": chain("Cast", to=FLOAT), "dropout": chain("Dropout"),
+    "neg": chain("Neg"), "sigmoid": chain("Sigmoid"), "cast": chain("Cast", to=FLOAT), "dropout": chain("Dropout"),
     "reshape": chain("Reshape", ["shape"], [weight("shape", [2], [-1, WIDTH], INT64)]),
     "transpose": chain("Transpose", perm=[0, 1]), "alternating": alternating,
     "slice": chain("Slice", ["begin", "end", "axis"], [weight("begin", [1], [0], INT64), weight("end", [1], [WIDTH], INT64), weight("axis", [1], [1], INT64)]),

@@ -195,7 +195,7 @@ TEST(Parameters, MergedVectorsAreUnmerged) {
   ASSERT_TRUE(first && second);
   EXPECT_EQ(first.getSourceAttr(), second.getSourceAttr());
   ASSERT_EQ(i.warnings.size(), 1u);
-  EXPECT_THAT(i.warnings[0], HasSubstr("merged parameters of equal value; 'm.n2.weight' recovered"));
+  EXPECT_THAT(i.warnings[0], HasSubstr("merged parameters of equal value; 'm.n2.weight' was separated again"));
   EXPECT_THAT(i.decisions(), Not(HasSubstr("tied")));
 }
 

@@ -9,10 +9,10 @@
 #include <fstream>
 #include <thread>
 
-#include "runtime/base/Endings.h"
+#include "runtime/base/CrashHandlers.h"
 #include "runtime/base/MappedFile.h"
-#include "runtime/base/Shortage.h"
-#include "runtime/base/Standstill.h"
+#include "runtime/base/ResourceErrors.h"
+#include "runtime/base/SuspendDetector.h"
 #include "runtime/base/Threads.h"
 
 namespace sheaf {
@@ -20,19 +20,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Team, EveryThreadWorksInEveryRound) {
-  Expected<std::unique_ptr<Team>> team = Team::create("a test", 5);
+TEST(WorkerThreads, EveryThreadWorksInEveryRound) {
+  Expected<std::unique_ptr<WorkerThreads>> team = WorkerThreads::create("a test", 5);
   ASSERT_TRUE(team.ok()) << team.status().message();
   std::vector<int> calls(5);
-  for (int round = 0; round < 200; ++round) (*team)->run([&](size_t i) { ++calls[i]; });
+  for (int round = 0; round < 200; ++round) (*team)->runAll([&](size_t i) { ++calls[i]; });
   EXPECT_EQ(calls, std::vector<int>(5, 200));
 }
 
-TEST(Team, AllWorkAtOnce) {
-  Expected<std::unique_ptr<Team>> team = Team::create("a test", 4);
+TEST(WorkerThreads, AllWorkAtOnce) {
+  Expected<std::unique_ptr<WorkerThreads>> team = WorkerThreads::create("a test", 4);
   ASSERT_TRUE(team.ok());
   std::atomic<int> arrived = 0;
-  (*team)->begin([&](size_t) {
+  (*team)->start([&](size_t) {
     ++arrived;
     while (arrived < 5) std::this_thread::yield();
   });
@@ -41,12 +41,12 @@ TEST(Team, AllWorkAtOnce) {
   EXPECT_EQ(arrived, 5);
 }
 
-TEST(Team, ItsEndWaitsForTheWork) {
+TEST(WorkerThreads, ItsEndWaitsForTheWork) {
   std::atomic<int> done = 0;
   {
-    Expected<std::unique_ptr<Team>> team = Team::create("a test", 3);
+    Expected<std::unique_ptr<WorkerThreads>> team = WorkerThreads::create("a test", 3);
     ASSERT_TRUE(team.ok());
-    (*team)->begin([&](size_t) {
+    (*team)->start([&](size_t) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       ++done;
     });
@@ -56,7 +56,7 @@ TEST(Team, ItsEndWaitsForTheWork) {
 
 TEST(Threads, AShareOfTheWorkIsDoneByFewerWhereThereAreNoMore) {
   std::atomic<int> next = 0, calls = 0;
-  shareWork(4, [&] {
+  runOnThreads(4, [&] {
     ++calls;
     while (next < 100) ++next;
   });
@@ -78,10 +78,10 @@ TEST(Threads, AShareOfTheWorkIsDoneByFewerWhereThereAreNoMore) {
   auto& before = *new std::vector<Thread>;
   Expected<Thread> one = Thread::start("a test", [] { pause(); });
   for (; one.ok(); one = Thread::start("a test", [] { pause(); })) before.push_back(std::move(*one));
-  const Expected<std::unique_ptr<Team>> many = Team::create("a team", 3);
+  const Expected<std::unique_ptr<WorkerThreads>> many = WorkerThreads::create("a team", 3);
   int calls = 0;
-  shareWork(3, [&] { ++calls; });
-  endWith((one.status().message() + " | " + many.status().message() + " | " + std::to_string(calls)).c_str());
+  runOnThreads(3, [&] { ++calls; });
+  exitWithError((one.status().message() + " | " + many.status().message() + " | " + std::to_string(calls)).c_str());
 }
 
 TEST(Threads, OneThatIsRefusedIsAnError) {
@@ -91,11 +91,11 @@ TEST(Threads, OneThatIsRefusedIsAnError) {
 }
 #endif
 
-TEST(Shortage, GuardedMakesErrorsOfExceptions) {
-  EXPECT_TRUE(guarded("nothing", [] { return Status(); }).ok());
-  EXPECT_EQ(guarded("nothing", [] { return Status::error("why"); }).message(), "why");
-  EXPECT_THAT(guarded("the staging", []() -> Status { throw std::bad_alloc(); }).message(),
-              HasSubstr("out of memory: none is left for the staging; allow the process more "));
+TEST(ResourceErrors, ExceptionsBecomeErrors) {
+  EXPECT_TRUE(catchOutOfMemory("nothing", [] { return Status(); }).ok());
+  EXPECT_EQ(catchOutOfMemory("nothing", [] { return Status::error("why"); }).message(), "why");
+  EXPECT_THAT(catchOutOfMemory("the staging", []() -> Status { throw std::bad_alloc(); }).message(),
+              HasSubstr("out of memory for the staging; "));
   EXPECT_THAT(outOfThreads("a stream", EAGAIN).message(),
               AllOf(HasSubstr("cannot start a thread for a stream: Resource temporarily unavailable; allow "),
                     HasSubstr("pids.max")));
@@ -105,18 +105,18 @@ TEST(Shortage, GuardedMakesErrorsOfExceptions) {
   const rlimit space{uint64_t{1} << 46, uint64_t{1} << 46}, threads{4321, 4321};
   setrlimit(RLIMIT_AS, &space);
   setrlimit(RLIMIT_NPROC, &threads);
-  endWith((outOfMemory("x").message() + outOfThreads("y", EAGAIN).message()).c_str());
+  exitWithError((outOfMemory("x").message() + outOfThreads("y", EAGAIN).message()).c_str());
 }
 
-TEST(Shortage, LimitsOfTheProcessAreNamed) {
+TEST(ResourceErrors, LimitsOfTheProcessAreNamed) {
   EXPECT_EXIT(endWithBothErrors(), ::testing::ExitedWithCode(1),
-              "`ulimit -v` is 64.0 TiB.cannot start a thread for y.*`ulimit -u` is 4321.*`ulimit -v`");
+              "raise `ulimit -v` .now 64.0 TiB.cannot start a thread for y.*`ulimit -u` is 4321.*`ulimit -v`");
 }
 
-TEST(Shortage, AddressSpaceIsCheckedInAdvance) {
+TEST(ResourceErrors, AddressSpaceIsCheckedInAdvance) {
   EXPECT_TRUE(checkAddressSpace("libraries", 1 << 20).ok());
   EXPECT_THAT(checkAddressSpace("libraries", uint64_t{1} << 62).message(),
-              HasSubstr("out of memory: none is left for 4096 PiB of libraries"));
+              HasSubstr("out of memory for 4096 PiB of libraries; "));
 }
 
 char* volatile taken;  // so that no memory is left out
@@ -131,7 +131,7 @@ class Endings : public ::testing::TestWithParam<Ending> {};
 
 TEST_P(Endings, AreOneError) {
   auto end = []() noexcept {
-    endWithMessages("program");
+    installCrashHandlers("program");
     GetParam().end();
     _exit(3);
   };
@@ -139,9 +139,9 @@ TEST_P(Endings, AreOneError) {
 }
 
 const Ending kEndings[] = {
-    {"NoMemory", [] { throw std::bad_alloc(); }, "program: error: out of memory; allow the process more "},
+    {"NoMemory", [] { throw std::bad_alloc(); }, "program: error: out of memory; "},
     {"NoMemoryInAThread", [] { std::thread([] { throw std::bad_alloc(); }).join(); },
-     "program: error: out of memory; allow the process more "},
+     "program: error: out of memory; "},
     {"TooMuchIsAskedFor",
      [] {
        // Not caught, though it could be: between here and there may be libraries that expect no exceptions.
@@ -151,21 +151,21 @@ const Ending kEndings[] = {
        } catch (const std::bad_alloc&) {
        }
      },
-     "program: error: out of memory; allow the process more "},
+     "program: error: out of memory; "},
     {"TooMuchIsAskedForWhereThatIsExpected",
      [] {
        const volatile size_t bytes = size_t{1} << 62;
-       endWith(guarded("a test",
-                       [&] {
-                         taken = new char[bytes];
-                         return Status();
-                       })
-                   .message()
-                   .c_str());
+       exitWithError(catchOutOfMemory("a test",
+                                      [&] {
+                                        taken = new char[bytes];
+                                        return Status();
+                                      })
+                         .message()
+                         .c_str());
      },
-     "program: error: out of memory: none is left for a test; allow the process more "},
-    {"AnyException", [] { throw std::runtime_error("what it says"); }, "program: error: .*: what it says"},
-    {"NoException", [] { std::terminate(); }, "program: error: the program cannot go on"},
+     "program: error: out of memory for a test; "},
+    {"AnyException", [] { throw std::runtime_error("what it says"); }, "program: error: internal error: what it says"},
+    {"NoException", [] { std::terminate(); }, "program: error: internal error"},
     {"MappedFilesThatBecomeShorter",
      [] {
        const std::string path = ::testing::TempDir() + "sheaf-mapped-" + std::to_string(getpid());
@@ -176,7 +176,7 @@ const Ending kEndings[] = {
        const volatile std::byte byte = file->bytes()[50'000];
        (void)byte;
      },
-     "program: error: .*sheaf-mapped-[0-9]+: it has become shorter since it was opened"},
+     "program: error: .*sheaf-mapped-[0-9]+ was truncated while in use"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Table, Endings, ::testing::ValuesIn(kEndings),
@@ -201,18 +201,18 @@ TEST(MappedFiles, TheTableKnowsWhatIsMapped) {
   unlink(path.c_str());
 }
 
-TEST(Standstill, IsNoticedByTheThreadThatTicksAndByOthers) {
+TEST(SuspendDetector, SuspensionsAreSeenByTheThreadWithTheHeartbeatsAndByOthers) {
   using std::chrono::milliseconds;
   const milliseconds limit(2200);
-  Standstill::tick(limit);
-  Standstill::tick(limit);
-  EXPECT_EQ(Standstill::recent().count(), 0);
+  SuspendDetector::heartbeat(limit);
+  SuspendDetector::heartbeat(limit);
+  EXPECT_EQ(SuspendDetector::lastSuspension().count(), 0);
   std::this_thread::sleep_for(milliseconds(1150));
-  EXPECT_GE(Standstill::recent().count(), 1150);  // the thread has not come to tick yet
-  Standstill::tick(limit);
-  EXPECT_GE(Standstill::recent().count(), 1150);
-  Standstill::end();
-  EXPECT_GE(Standstill::recent().count(), 1150);
+  EXPECT_GE(SuspendDetector::lastSuspension().count(), 1150);  // no heartbeat yet
+  SuspendDetector::heartbeat(limit);
+  EXPECT_GE(SuspendDetector::lastSuspension().count(), 1150);
+  SuspendDetector::end();
+  EXPECT_GE(SuspendDetector::lastSuspension().count(), 1150);
 }
 
 }  // namespace

@@ -255,7 +255,7 @@ TEST(Npy, RefusesWhatItCannotRead) {
 }
 
 Expected<io::Tokens> tokensOf(const std::string& file, std::string_view path, std::string_view type) {
-  return io::parseTokens(bytesOf(file).first(std::min(file.size(), io::kTokensHead)), file.size(), path, type);
+  return io::parseTokens(bytesOf(file).first(std::min(file.size(), io::kTokenHeaderBytes)), file.size(), path, type);
 }
 
 TEST(Tokens, TypesBySuffixAndBySaying) {

@@ -29,7 +29,7 @@ std::vector<std::string> calls;
 
 std::string plain(std::string path) {
   const size_t dash = path.rfind('-');
-  if (dash != std::string::npos && sheaf::isRandomName(std::string_view(path).substr(dash + 1)))
+  if (dash != std::string::npos && sheaf::isRandomSuffix(std::string_view(path).substr(dash + 1)))
     path.replace(dash + 1, std::string::npos, "?");
   return path.substr(path.rfind('/') + 1);
 }
@@ -178,11 +178,11 @@ TEST(NewFiles, AreNeverThoseOfOthers) {
   fs::create_symlink(where / "there", where / "link");
   fs::create_symlink(where / "nowhere", where / "dangling");
   for (const char* name : {"there", "link", "dangling"}) {
-    EXPECT_EQ(openNew(where / name), -1) << name;
+    EXPECT_EQ(createExclusive(where / name), -1) << name;
     EXPECT_EQ(errno, EEXIST) << name;
   }
-  for (const char* name : {"link", "dangling", "none"}) EXPECT_EQ(openMade(where / name), -1) << name;
-  EXPECT_THAT(FileLock::take(where / "link").status().message(), HasSubstr("cannot make the lock"));
+  for (const char* name : {"link", "dangling", "none"}) EXPECT_EQ(openExisting(where / name), -1) << name;
+  EXPECT_THAT(FileLock::take(where / "link").status().message(), HasSubstr("cannot create the lock file"));
   EXPECT_THAT(makeFolders(where / "there").status().message(), HasSubstr("cannot make folder"));
   EXPECT_THAT(makeFolders(where / "there/below").status().message(), HasSubstr("cannot make folder"));
   EXPECT_FALSE(fs::exists(where / "nowhere"));
@@ -192,14 +192,14 @@ TEST(NewFiles, AreNeverThoseOfOthers) {
 TEST(NewFiles, TemporaryNames) {
   std::set<std::string> names;
   for (int i = 0; i < 1000; ++i) {
-    Expected<std::string> name = randomName();
+    Expected<std::string> name = randomSuffix();
     ASSERT_TRUE(name.ok());
-    EXPECT_TRUE(isRandomName(*name)) << *name;
+    EXPECT_TRUE(isRandomSuffix(*name)) << *name;
     names.insert(*name);
   }
   EXPECT_EQ(names.size(), 1000u);
   for (const char* name : {"", "abcde", "abcdefg", "abc/ef", "abc.ef", "abcd\xc3\xa4"})
-    EXPECT_FALSE(isRandomName(name)) << name;
+    EXPECT_FALSE(isRandomSuffix(name)) << name;
   EXPECT_EQ(temporaryPath("a/b/latest", "abc123"), "a/b/.latest-abc123");
   EXPECT_EQ(temporaryPath("latest", "abc123"), ".latest-abc123");
   EXPECT_TRUE(isTemporaryName(".latest-abc123", "latest"));

@@ -26,13 +26,13 @@ plan::GemmTile tileOf(CpuIsa isa, const Product& p) {
   return plan::gemmTile(isa, p.m, p.n, p.k, 1, p.transposeA, p.transposeB, false);
 }
 
-// The share of the multiplications in tiles that oneDNN multiplies in place.
-double inPlace(CpuIsa isa, const Product& p, plan::GemmTile tile) {
+// The share of the multiplications in tiles of oneDNN's no-copy kernel.
+double noCopyShare(CpuIsa isa, const Product& p, plan::GemmTile tile) {
   double sum = 0;
   for (int64_t row = 0; row < p.m; row += tile.rows)
     for (int64_t column = 0; column < p.n; column += tile.columns) {
       const int64_t rows = std::min(tile.rows, p.m - row), columns = std::min(tile.columns, p.n - column);
-      if (plan::multipliesInPlace(isa, rows, columns)) sum += static_cast<double>(rows * columns);
+      if (plan::usesNoCopyKernel(isa, rows, columns)) sum += static_cast<double>(rows * columns);
     }
   return sum / static_cast<double>(p.m * p.n);
 }
@@ -70,13 +70,13 @@ INSTANTIATE_TEST_SUITE_P(
         Product{3072, 768, 1024, true, false, {768, 384}}, Product{1024, 50257, 768, false, true, {1024, 6288}},
         Product{50257, 768, 1024, true, false, {6288, 768}}, Product{64, 256, 64, false, true, {64, 256}}));
 
-// oneDNN's kernel that multiplies in place takes up to twice as long there.
-TEST(TilesOfAvx2, DoNotMultiplyWeightGradientsInPlace) {
+// oneDNN's no-copy kernel takes up to twice as long there.
+TEST(TilesOfAvx2, DoNotUseTheNoCopyKernelForWeightGradients) {
   for (const Product& p : {Product{768, 3072, 1024, true, false, {}}, Product{3072, 768, 1024, true, false, {}},
                            Product{768, 2304, 1024, true, false, {}}, Product{1600, 6400, 1024, true, false, {}},
                            Product{4096, 4096, 4096, true, false, {}}}) {
     const plan::GemmTile tile = tileOf(CpuIsa::kAvx2, p);
-    EXPECT_LT(inPlace(CpuIsa::kAvx2, p, tile), 0.1) << ::testing::PrintToString(p);
+    EXPECT_LT(noCopyShare(CpuIsa::kAvx2, p, tile), 0.1) << ::testing::PrintToString(p);
     // Four threads have work.
     EXPECT_LT(tile.rows * tile.columns, p.m * p.n * 3 / 10) << ::testing::PrintToString(p);
   }

@@ -219,8 +219,8 @@ Status Table::checkOutputs(const Given& given, void* target) const {
       if (row.endings && value != "-") {
         outputs.push_back({row.name, value});
         SHEAF_RETURN_IF_ERROR(checkOutputEnding(outputs.back(), row.endings(given)));
-        if (!row.besides.empty())
-          outputs.push_back({cat("the data of ", row.name, " ", value, ","), value + row.besides});
+        if (!row.companionSuffix.empty())
+          outputs.push_back({cat("the data of ", row.name, " ", value, ","), value + row.companionSuffix});
       } else if (!row.endings && takesFile(row.syntax)) {
         inputs.push_back({row.name, pathIn(value, row.syntax)});
       }

@@ -36,13 +36,13 @@ struct Option {
   // Set if the value is the path of a file to write: the endings of names that say what is written, which other options
   // may decide. None: any name will do.
   std::function<std::vector<std::string>(const Given& given)> endings = nullptr;
-  std::string besides = {};  // the ending of another file that is written next to it, as in ".data"
+  std::string companionSuffix = {};  // the ending of another file that is written next to it, as in ".data"
 
   // Replaces the default that help shows: for a value that stands for a choice made later.
   Option&& defaultsTo(std::string text) && { return fallback = std::move(text), settledLater = true, std::move(*this); }
   Option&& decidesBits() && { return bits = true, std::move(*this); }
   Option&& required(std::string text) && { return whenMissing = std::move(text), std::move(*this); }
-  Option&& writesBesides(std::string ending) && { return besides = std::move(ending), std::move(*this); }
+  Option&& alsoWrites(std::string ending) && { return companionSuffix = std::move(ending), std::move(*this); }
   Option&& writes(std::vector<std::string> names) && {
     return std::move(*this).writes([names = std::move(names)](const Given&) { return names; });
   }

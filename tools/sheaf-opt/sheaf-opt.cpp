@@ -11,7 +11,7 @@
 #include "passes/zero/Passes.h"
 
 int main(int argc, char** argv) {
-  sheaf::endCompilerWithMessages("sheaf-opt");
+  sheaf::installCompilerCrashHandlers("sheaf-opt");
   mlir::DialectRegistry registry;
   registry.insert<mlir::func::FuncDialect, sheaf::train::TrainDialect, sheaf::zero::ZeroDialect,
                   sheaf::plan_ir::PlanDialect>();

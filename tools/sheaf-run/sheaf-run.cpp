@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/Endings.h"
+#include "runtime/base/CrashHandlers.h"
 #include "runtime/base/Print.h"
 #include "runtime/base/RegularFile.h"
 #include "runtime/exec/Measure.h"
@@ -60,7 +60,7 @@ std::string help(sheaf::options::HelpForm form) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  sheaf::endWithMessages("sheaf-run");
+  sheaf::installCrashHandlers("sheaf-run");
   sheaf::Expected<sheaf::CommandLine> line = sheaf::parseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
   if (!line.ok()) {
     printError(line.status().message());
@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
   sheaf::allowMostOpenFiles();
   std::signal(SIGTERM, onSignal);
   std::signal(SIGINT, onSignal);
-  // A terminal that goes away, unless `nohup` has said that it may.
+  // Saves on hang-up, unless started by nohup.
   if (std::signal(SIGHUP, onSignal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
   // Writing into a closed pipe is an error of that write, not the end of the program.
   std::signal(SIGPIPE, SIG_IGN);

@@ -53,7 +53,8 @@ int assemble(AssembleOptions& o, const options::Given&) {
   if (!text.ok()) return fail(text.status().message());
   if (Status whole = refuseLfsPointer(o.text, std::as_bytes(std::span(*text))); !whole.ok())
     return fail(whole.message());
-  if (isTooDeep(*text)) return fail(cat(o.text, ": is nested too deeply for the text of a plan"));
+  if (isTooDeep(*text))
+    return fail(cat(o.text, ": brackets are nested more than ", kMaxDepth, " deep; this is not a plan's text"));
   auto module = mlir::parseSourceString<mlir::ModuleOp>(*text, &context, o.text);
   if (!module) return kFailed;
   auto programs = module->getOps<plan_ir::ProgramOp>();

@@ -107,7 +107,7 @@ options::Table compileTable() {
               if (!given.has("--compile-to") || given.is("--compile-to", "emit")) return {"plan"};
               return given.is("--format", "onnx") ? std::vector<std::string>{"onnx"} : std::vector<std::string>{"mlir"};
             })
-            .writesBesides(".data")
+            .alsoWrites(".data")
             .required("where is the plan to be written?"),
         Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks."),
         Row::integer<&O::import, &Import::batch>(

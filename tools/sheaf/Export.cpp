@@ -63,7 +63,7 @@ class TrainedWeights {
   std::vector<NamedFile> inputFiles(const ExportCommandOptions& o) const {
     std::vector<NamedFile> files;
     if (state_)
-      for (const std::string& path : io::filesOf(*state_)) files.push_back({"--state", path});
+      for (const std::string& path : io::checkpointFiles(*state_)) files.push_back({"--state", path});
     if (file_) {
       for (const std::string& path : io::weightPaths(o.weights)) files.push_back({"--weights", path});
       for (const MappedFile& file : file_->files()) files.push_back({"--weights", file.path()});
@@ -225,7 +225,7 @@ Command exportCommand() {
       {"Options",
        {Row::text<&O::output>("-o", "TRAINED.onnx|W.safetensors", "File to write.")
             .writes({"onnx", "safetensors"})
-            .writesBesides(".data")
+            .alsoWrites(".data")
             .required("name the file to write, .onnx or .safetensors"),
         Row::text<&O::model>(
             "--model", "MODEL.onnx",

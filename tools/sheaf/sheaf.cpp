@@ -89,7 +89,7 @@ int unknown(const std::string& name, const std::vector<tool::Command>& all) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  endCompilerWithMessages("sheaf");
+  installCompilerCrashHandlers("sheaf");
   options::Arguments arguments(argv + 1, argv + argc);
   const std::vector<tool::Command> all = commands();
   if (arguments.empty()) {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "runtime/base/Standstill.h"
+#include "runtime/base/SuspendDetector.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::comm {
@@ -138,7 +138,7 @@ void TcpProcessGroup::serve() {
   // Frames that followed the welcome have been read together with it, and the end of the connection perhaps, too.
   for (size_t i = 0; i < connections_.size(); ++i) readable_.push_back(i);
   for (;;) {
-    Standstill::tick(launch_.limit);
+    SuspendDetector::heartbeat(launch_.limit);
     for (size_t i : readable_) receive(i);
     std::optional<Contribution> ours;
     std::optional<std::string> failed;
@@ -165,7 +165,7 @@ void TcpProcessGroup::serve() {
     if (stop && !unsent)
       for (Connection& connection : connections_) connection.finish();
     if (stop && !leaving) leaving = Clock::now() + kFarewell;
-    if (leaving && (!open || Clock::now() > *leaving)) return Standstill::end();
+    if (leaving && (!open || Clock::now() > *leaving)) return SuspendDetector::end();
     waitForSockets(stop);
   }
 }
@@ -208,7 +208,7 @@ void TcpProcessGroup::receive(size_t index) {
     left |= left_ || stop_;
   }
   if (left) return;
-  const bool stoodStill = Standstill::recent().count() > 0;
+  const bool stoodStill = SuspendDetector::lastSuspension().count() > 0;
   endJob(Status::error(cat(describe(process), stoodStill ? " has ended the connection meanwhile"
                                                          : " has ended without a message: it crashed or was killed")),
          process);

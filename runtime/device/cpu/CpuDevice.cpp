@@ -222,9 +222,7 @@ class CpuDevice : public Device {
     return committedStates(plan, planHash, folders, rank, files);
   }
 
-  std::string productInstructions() const override {
-    return productIsa() == plan::CpuIsa::kAvx512 ? "AVX-512" : "AVX2";
-  }
+  std::string gemmIsa() const override { return cpu::gemmIsa() == plan::CpuIsa::kAvx512 ? "AVX-512" : "AVX2"; }
 
   Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,
                                                            const DeviceOptions& options) override {

@@ -79,7 +79,7 @@ def memory(session):
         ends = Processes(session, 1, 4, limit=3, limits={resource.RLIMIT_AS: mib * MIB}).ends(20 * session.slowdown)
         judge(ends, f"{mib} MiB")
         said += [e.text for e in ends if e.code == 1]
-    expect(said and all(f"`ulimit -v` is" in text or "cannot map" in text or "cannot load" in text or "allocate" in text for text in said), str(said))
+    expect(said and all("raise `ulimit -v`" in text or "`ulimit -v` is" in text or "cannot map" in text or "cannot load" in text or "allocate" in text for text in said), str(said))
 
 
 def file_sizes(session):

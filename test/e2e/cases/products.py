@@ -32,7 +32,7 @@ def instructions(session):
     one, limit = plan(session), {"ONEDNN_MAX_CPU_ISA": "AVX2"}
     log = session.folder() / "log"
     session.succeed("sheaf-run", one, *common(1), "--log", log, env={**os.environ, "ONEDNN_MAX_CPU_ISA": "ALL"})
-    widest = read_log(log)[1][0]["product_instructions"]
+    widest = read_log(log)[1][0]["gemm_isa"]
     expect(widest in ("AVX2", "AVX-512"), f"products by {widest}")
     with Job(session, 2, one, *common(1), environment=lambda rank: limit if rank else {"ONEDNN_MAX_CPU_ISA": "ALL"}) as job:
         if widest == "AVX2":
@@ -45,4 +45,4 @@ def instructions(session):
                 expect(word in process.error_text(), f"`{word}` is not in\n{process.error_text()}")
     with Job(session, 2, one, *common(1), "--log", log, environment=limit) as job:
         job.succeed()
-    expect(read_log(log)[1][0]["product_instructions"] == "AVX2", "the log names another set")
+    expect(read_log(log)[1][0]["gemm_isa"] == "AVX2", "the log names another set")

@@ -53,10 +53,10 @@ FULL = {"model", "external", "plan"}
 # Things that a reader may accept, or refuse in other words.
 ALLOWED = {
     # Rows may come through a pipe, and a file of tokens may be of any size.
-    ("sheaf-run", "--data"): {"pipe"}, ("sheaf-run", "--data tokens"): {"pipe", "huge"}, ("sheaf-run", "--eval-data"): {"pipe"},
+    ("sheaf-run", "--data"): {"pipe"}, ("sheaf-run", "--eval-data"): {"pipe"},
     # The weights may be made later; what else is wrong with their file is said.
-    **{(f"sheaf {command}", "external"): {"missing", "dangling", "circular", "huge"} for command in ("compile", "check", "fit", "export")},
-    **{(f"sheaf {command}", "external constant"): {"huge"} for command in ("compile", "check", "fit", "export")},
+    **{(f"sheaf {command}", "external"): {"missing", "dangling", "circular", "huge"} for command in ("compile", "check", "fit")},
+    **{(f"sheaf {command}", "external constant"): {"huge"} for command in ("compile", "check", "fit")},
     # Weights may be in a folder.
     ("sheaf-run", "--weights"): {"folder"}, ("sheaf export", "--weights"): {"folder"}, ("sheaf-run", "--weights index"): {"folder"},
     ("sheaf check", "--data"): {"pipe"},

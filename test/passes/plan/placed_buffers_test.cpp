@@ -11,11 +11,11 @@ namespace {
 constexpr int64_t kRound = 1000;
 
 // Stands for the comparison of accesses: buffers of two streams that overlap conflict now and then.
-bool conflict(const Alive& a, const Alive& b) {
-  return a.overlaps(b) && (a.ofOneStream(b) || (a.begin + b.begin) % 3 != 0);
+bool conflict(const LiveRange& a, const LiveRange& b) {
+  return a.overlaps(b) && (a.sameStream(b) || (a.begin + b.begin) % 3 != 0);
 }
 
-int64_t searched(const std::vector<PlacedBuffers::Buffer>& placed, int64_t at, int64_t size, const Alive& alive,
+int64_t searched(const std::vector<PlacedBuffers::Buffer>& placed, int64_t at, int64_t size, const LiveRange& alive,
                  int64_t alignment) {
   for (bool moved = true; moved;) {
     moved = false;
@@ -34,14 +34,14 @@ class Random {
   int64_t below(int64_t limit) { return std::uniform_int_distribution<int64_t>(0, limit - 1)(engine_); }
 
   // `longest`: of a life. Long lives make blocks whose buffers are all alive at once.
-  Alive alive(int64_t longest) {
+  LiveRange alive(int64_t longest) {
     if (below(20) == 0) return {};
-    Alive alive;
+    LiveRange alive;
     alive.begin = below(kRound - 1);
     const int64_t last = std::min(kRound, alive.begin + 1 + below(longest));
     alive.end = std::min(kRound, last + below(30));
     if (below(4) == 0) return alive;
-    alive.stream = below(10) == 0, alive.lastEnd = last;
+    alive.stream = below(10) == 0, alive.lastAccessEnd = last;
     return alive;
   }
 
@@ -57,7 +57,7 @@ TEST(PlacedBuffers, FindTheFirstPlaceThatIsFree) {
     PlacedBuffers buffers;
     std::vector<PlacedBuffers::Buffer> placed;
     for (size_t id = 0; id < 1600; ++id) {
-      const Alive alive = random.alive(longest);
+      const LiveRange alive = random.alive(longest);
       const int64_t size = 128 * (1 + random.below(sizes)), alignment = random.below(8) ? 128 : 512;
       auto aligned = [&](int64_t at) { return (at + alignment - 1) / alignment * alignment; };
       const int64_t at = buffers.find(

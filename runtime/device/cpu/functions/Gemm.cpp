@@ -25,7 +25,7 @@ class Gemm : public LibraryFunction {
         strideA_(call.strideA),
         strideB_(call.strideB),
         strideC_(call.strideC),
-        tile_(plan::gemmTile(productIsa(), m_, n_, k_, batch_, transposeA_, transposeB_, false)),
+        tile_(plan::gemmTile(gemmIsa(), m_, n_, k_, batch_, transposeA_, transposeB_, false)),
         epilogue_(call) {}
 
   Status run(const Invocation& invocation) const override {

@@ -79,7 +79,7 @@ class HalfGemm : public LibraryFunction {
         strideB_(call.strideB),
         strideC_(call.strideC),
         scratchBytes_(site.scratchPerThread()),
-        tile_(plan::gemmTile(productIsa(), m_, n_, k_, batch_, a_.transposed, b_.transposed, true)),
+        tile_(plan::gemmTile(gemmIsa(), m_, n_, k_, batch_, a_.transposed, b_.transposed, true)),
         epilogue_(call),
         loops_(halves(call.type)) {
     if (call.type != plan::BF16) return;

@@ -19,7 +19,7 @@ struct Stream {
 
 }  // namespace
 
-plan::CpuIsa productIsa() {
+plan::CpuIsa gemmIsa() {
   const bool wide = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
   return wide ? plan::CpuIsa::kAvx512 : plan::CpuIsa::kAvx2;
 }

@@ -12,7 +12,7 @@
 namespace sheaf::cpu {
 
 // The instruction set of products: the processor's, or less if ONEDNN_MAX_CPU_ISA says so.
-plan::CpuIsa productIsa();
+plan::CpuIsa gemmIsa();
 
 // Null if oneDNN could not make it.
 dnnl_engine_t oneDnnEngine();

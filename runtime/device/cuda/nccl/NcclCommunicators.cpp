@@ -195,7 +195,7 @@ class NcclCommunicators : public cuda::Communicators {
     bool mixed = false;
     for (size_t i = 0; i < communicators_.size(); ++i) mixed |= hasWindows(i) && !isOneNode(i);
     SHEAF_RETURN_IF_ERROR(order_.open(api_.version, streams.size(), !mixed || api_.version < kCopyEnginesBySize));
-    Expected<std::unique_ptr<Team>> aborts = Team::create("aborts of NCCL", communicators_.size());
+    Expected<std::unique_ptr<WorkerThreads>> aborts = WorkerThreads::create("aborts of NCCL", communicators_.size());
     if (!aborts.ok()) return aborts.status();
     aborts_ = std::move(*aborts);
     watchdog_.emplace(options_.firstRank, progress, abort_,
@@ -443,7 +443,7 @@ class NcclCommunicators : public cuda::Communicators {
     if (aborting_) return;
     aborting_ = true;
     if (!aborts_) return;  // nothing has been opened
-    aborts_->begin([this](size_t communicator) {
+    aborts_->start([this](size_t communicator) {
       (void)cuda::useGpu(gpu_);
       communicators_[communicator]->abort();
     });
@@ -472,7 +472,7 @@ class NcclCommunicators : public cuda::Communicators {
   // memory, and of a send both sides must be registered or neither.
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<cuda::Arena>> scratch_;
   std::mutex abortsMutex_;
-  std::unique_ptr<Team> aborts_;  // a thread for each communicator
+  std::unique_ptr<WorkerThreads> aborts_;  // a thread for each communicator
   bool aborting_ = false;
   std::shared_ptr<Link> link_;
   std::optional<Watchdog> watchdog_;

@@ -1,4 +1,4 @@
-#include "runtime/exec/WrittenFiles.h"
+#include "runtime/exec/OutputConflicts.h"
 
 #include <filesystem>
 #include <string>
@@ -32,11 +32,11 @@ std::vector<NamedFile> filesRead(const RunOptions& options, const RunInputs& in)
     if (*data)
       for (const io::DataFile& file : (*data)->files()) files.push_back({name, file.path()});
   if (in.checkpoint)
-    for (const std::string& path : io::filesOf(*in.checkpoint)) files.push_back({"--resume", path});
+    for (const std::string& path : io::checkpointFiles(*in.checkpoint)) files.push_back({"--resume", path});
   return files;
 }
 
-// Evaluations between steps write into folders of steps, which matter as far as they exist.
+// Includes the folders step-N that already exist: evaluations between steps write into such folders.
 Expected<std::vector<NamedFile>> outputsOf(const RunOptions& options, const plan::Plan& plan) {
   std::vector<NamedFile> files;
   if (options.outputs.empty()) return files;
@@ -75,7 +75,7 @@ class NamingFolders {
       if (folder == states_ && (name == io::kLatestFile || io::stepOfFolder(name)))
         return refused("--save-state", options_.saveState);
       if (written && folder.parent_path() == states_ && io::stepOfFolder(folder.filename().string()) &&
-          io::isStateFile(name))
+          io::isStateFileName(name))
         return refused("--save-state", options_.saveState);
     }
     for (const auto& [given, where] : offload_)
@@ -92,7 +92,7 @@ class NamingFolders {
 
 }  // namespace
 
-Status checkWrittenFiles(const RunOptions& options, const RunInputs& in) {
+Status checkOutputConflicts(const RunOptions& options, const RunInputs& in) {
   std::vector<NamedFile> written{{"--log", options.log},    {"--metrics-file", options.metrics},
                                  {"--save", options.save},  {"--dump-gradients", options.gradients},
                                  {"--trace", in.tracePath}, {"--tuned", options.tuned}};

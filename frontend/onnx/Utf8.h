@@ -8,6 +8,6 @@ namespace sheaf::frontend {
 
 // Fails with an error that names the first text of a model that is not UTF-8: of names, documentation or metadata.
 // ONNX's readers do not check it, and plans cannot hold such names.
-mlir::LogicalResult checkTexts(mlir::Location location, const onnx::ModelProto& model);
+mlir::LogicalResult checkUtf8(mlir::Location location, const onnx::ModelProto& model);
 
 }  // namespace sheaf::frontend

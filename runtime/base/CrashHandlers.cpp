@@ -1,4 +1,4 @@
-#include "runtime/base/Endings.h"
+#include "runtime/base/CrashHandlers.h"
 
 #include <malloc.h>
 #include <sys/resource.h>
@@ -11,7 +11,7 @@
 #include <new>
 
 #include "runtime/base/MappedFile.h"
-#include "runtime/base/Shortage.h"
+#include "runtime/base/ResourceErrors.h"
 
 namespace sheaf {
 namespace {
@@ -36,7 +36,7 @@ void say(const char* text) {
   _exit(1);
 }
 
-// Memory for the error that there is none.
+// Freed on out-of-memory so that the error can be formatted.
 std::atomic<char*> reserve{nullptr};
 constexpr size_t kReserveBytes = size_t{64} << 10;
 
@@ -49,7 +49,7 @@ constexpr size_t kReserveBytes = size_t{64} << 10;
 }
 
 void onNoMemory() {
-  if (MemoryGuard::isActive()) throw std::bad_alloc();
+  if (AllowBadAlloc::isActive()) throw std::bad_alloc();
   endWithoutMemory();
 }
 
@@ -60,19 +60,19 @@ void onTerminate() {
   } catch (const std::bad_alloc&) {
     endWithoutMemory();
   } catch (const std::exception& error) {
-    finish("the program cannot go on: ", error.what());
+    finish("internal error: ", error.what());
   } catch (...) {
   }
-  finish("", "the program cannot go on: an error that should not occur");
+  finish("", "internal error");
 }
 
-// The fault stays what it is for the system and for debuggers.
+// Re-raises the signal, so that core dumps and debuggers work.
 void onFault(int signal, siginfo_t*, void*) {
   say(programName);
-  say(signal == SIGSEGV  ? ": error: a fault (SIGSEGV)"
-      : signal == SIGILL ? ": error: a fault (SIGILL)"
-                         : ": error: a fault (SIGFPE)");
-  say(": the program, a library or a plan's code is wrong, or had no memory left\n");
+  say(signal == SIGSEGV  ? ": error: crashed (SIGSEGV)"
+      : signal == SIGILL ? ": error: crashed (SIGILL)"
+                         : ": error: crashed (SIGFPE)");
+  say(": a bug in Sheaf, a library or the plan's kernels, or out of memory\n");
   std::signal(signal, SIG_DFL);
   raise(signal);
 }
@@ -80,10 +80,9 @@ void onFault(int signal, siginfo_t*, void*) {
 void onBusError(int signal, siginfo_t* info, void*) {
   if (const char* file = mappedFileAt(info->si_addr))
     finish(file,
-           ": it has become shorter since it was opened, or its disk fails; restore the file, and leave files that a "
-           "program reads as they are");
+           " was truncated while in use, or its disk failed; restore it, and do not change files that a program reads");
   say(programName);
-  say(": error: memory cannot be accessed (SIGBUS): the system has none left, or a file has become shorter\n");
+  say(": error: cannot access memory (SIGBUS): out of memory, or a mapped file was truncated\n");
   std::signal(signal, SIG_DFL);
   raise(signal);
 }
@@ -91,18 +90,18 @@ void onBusError(int signal, siginfo_t* info, void*) {
 void handle(int signal, void (*handler)(int, siginfo_t*, void*)) {
   struct sigaction action {};
   action.sa_sigaction = handler;
-  // On a stack of its own, because that of the main thread may be what has overflowed.
+  // Runs on an alternate stack: the main thread's may have overflowed.
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   sigaction(signal, &action, nullptr);
 }
 
 }  // namespace
 
-void endWith(const char* text) {
+void exitWithError(const char* text) {
   finish("", text);
 }
 
-void endWithMessages(const char* program) {
+void installCrashHandlers(const char* program) {
   programName = program;
   reserve = new char[kReserveBytes];
   static char signalStack[size_t{64} << 10];
@@ -114,7 +113,7 @@ void endWithMessages(const char* program) {
   // A heap for each thread would take all of a small address space in advance.
   if (rlimit limit{}; getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) mallopt(M_ARENA_MAX, 1);
   handle(SIGBUS, onBusError);
-  // Not where a sanitizer has a report of its own.
+  // Sanitizers install their own handlers.
   for (const int fault : {SIGSEGV, SIGILL, SIGFPE})
     if (struct sigaction now{}; sigaction(fault, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
       handle(fault, onFault);

@@ -1,4 +1,4 @@
-#include "frontend/onnx/Texts.h"
+#include "frontend/onnx/Utf8.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/JSON.h"
@@ -106,7 +106,7 @@ class Texts {
 
 }  // namespace
 
-LogicalResult checkTexts(Location location, const onnx::ModelProto& model) {
+LogicalResult checkUtf8(Location location, const onnx::ModelProto& model) {
   return success(Texts(location).check(model));
 }
 
