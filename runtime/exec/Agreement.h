@@ -17,7 +17,7 @@ Status agreeOnStatus(comm::ProcessGroup* group, const std::string& what, const S
 // Returns process 0's `name` to all: a temporary name of files in which every process writes its part.
 Expected<std::string> shareName(comm::ProcessGroup* group, const std::string& name, const std::string& what);
 
-// How long process 0 waits for a file lock: at most a minute, and half as long as the others wait for process 0.
+// Returns how long process 0 waits for a file lock: at most a minute, and half the time that the others wait for it.
 std::chrono::milliseconds lockLimit(const comm::ProcessGroup* group);
 
 }  // namespace sheaf::exec
