@@ -16,9 +16,8 @@ namespace {
 // attack.
 constexpr int64_t kMaxNodes = 1 << 19;
 constexpr size_t kMaxCalls = 64;
-// Ops of a step, before it is differentiated, and operands of one, or inputs or outputs of a node. The largest models
-// that are trained have some 10,000 ops, and a plan, its proof and its schedule take time for each pair of operands.
-constexpr int64_t kMaxOps = 1 << 16, kMaxOperands = 1 << 12;
+// Ops of a step, before it is differentiated. The largest models that are trained have some 10,000.
+constexpr int64_t kMaxOps = 1 << 16;
 // What takes as long as importing a node, and counts as one: copying so many tensors of a sequence, computing so many
 // elements of known values.
 constexpr size_t kCopiedPerNode = 16;

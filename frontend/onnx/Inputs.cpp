@@ -100,6 +100,10 @@ LogicalResult Importer::bindDimensions() {
   batch = options.batch;
   if (batch && failed(splitBatch())) return failure();
 
+  const auto count = llvm::count_if(dataInputs, [&](const auto* input) { return read.contains(input->name()); });
+  if (count > kMaxOperands)
+    return error() << "the model has " << count << " inputs, and at most " << kMaxOperands
+                   << " are supported; combine them, or make some initializers";
   for (const onnx::ValueInfoProto* input : dataInputs) {
     if (!read.contains(input->name())) {
       decide("input " + input->name() + ": not needed" + (evaluates() ? "" : " by the loss"));

@@ -11,6 +11,7 @@ LONG = 70000
 
 def cases(session):
     yield Case("long-models/operands", lambda: refused(session, longmodels.KINDS["concat"](LONG), "70000 inputs or outputs"))
+    yield Case("long-models/inputs", lambda: refused(session, longmodels.KINDS["inputs"](LONG), "the model has 70001 inputs"))
     yield Case("long-models/results", lambda: refused(session, longmodels.KINDS["split"](LONG), "70000 inputs or outputs"))
     yield Case("long-models/nodes", lambda: refused(session, longmodels.KINDS["add"](LONG), "more than 65536 operations"))
     yield Case("long-models/calls", lambda: refused(session, longmodels.calls(40, width=2), "more than 65536 operations"))
