@@ -142,6 +142,7 @@ const Ending kEndings[] = {
     {"NoMemory", [] { throw std::bad_alloc(); }, "program: error: out of memory; "},
     {"NoMemoryInAThread", [] { std::thread([] { throw std::bad_alloc(); }).join(); },
      "program: error: out of memory; "},
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose own operator new ends the program
     {"TooMuchIsAskedFor",
      [] {
        // Not caught, though it could be: between here and there may be libraries that expect no exceptions.
@@ -164,6 +165,7 @@ const Ending kEndings[] = {
                          .c_str());
      },
      "program: error: out of memory for a test; "},
+#endif
     {"AnyException", [] { throw std::runtime_error("what it says"); }, "program: error: internal error: what it says"},
     {"NoException", [] { std::terminate(); }, "program: error: internal error"},
     {"MappedFilesThatBecomeShorter",

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "runtime/base/Text.h"
 #include "runtime/io/DataSource.h"
 #include "runtime/io/Permutation.h"
 #include "test/runtime/TrainingPlan.h"
