@@ -13,6 +13,7 @@
 #include "runtime/base/Status.h"
 #include "runtime/comm/transport/ConnectTransport.h"
 #include "runtime/comm/transport/Traffic.h"
+#include "runtime/plan/CpuIdentity.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf {
@@ -173,9 +174,8 @@ class Device {
   }
   // For profiles. `processes`: as in DeviceOptions. `severalNodes`: they are not all on one machine.
   virtual Expected<DeviceFacts> facts(comm::ProcessGroup* processes, bool severalNodes) { return DeviceFacts(); }
-  // The instruction set by which it computes matrix products, where another one computes other bits: "AVX2". All
-  // processes of a run must have the same. Empty: the device has none to choose from.
-  virtual std::string gemmIsa() const { return {}; }
+  // Returns what a run of the plan computes with, without the name of the processor; only CPU devices have it.
+  virtual std::optional<plan::CpuIdentity> cpuIdentity(const plan::Plan& plan) const { return std::nullopt; }
   // One context for each rank of this process, arenas zeroed (or poisoned) and kernels loaded. The plan must outlive
   // them and be verified.
   virtual Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,

@@ -63,7 +63,8 @@ Expected<RunPosition> positionOf(const Committed& state) {
                        .samples = wire.samples,
                        .shuffleSeed = {},
                        .lossScale = {},
-                       .length = {}};
+                       .length = {},
+                       .cpu = {}};
   if (wire.shuffles) position.shuffleSeed = wire.shuffleSeed;
   if (wire.scales) position.lossScale = {.scale = wire.scale, .goodSteps = wire.goodSteps};
   if (size == sizeof wire) return position;

@@ -6,6 +6,7 @@
 
 namespace sheaf::exec {
 
+std::string processorName();      // its model; "a processor of unknown name" where the system names none
 int availableCores();             // cores that this process may run on
 uint64_t machineMemory();         // bytes of RAM, or the container's limit if that is lower
 uint64_t peakResidentBytes();     // largest resident set of this process so far, including mapped files

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <span>
 
@@ -21,15 +20,6 @@
 
 namespace sheaf::exec {
 namespace {
-
-// The processor's name, as far as the operating system knows it.
-std::string processorName() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name"))
-      if (size_t colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
-  return "a processor of unknown name";
-}
 
 // "card" of "out/card.json".
 std::string baseName(const std::string& path) {

@@ -18,6 +18,7 @@
 #include "runtime/exec/Gradients.h"
 #include "runtime/exec/Job.h"
 #include "runtime/exec/Machine.h"
+#include "runtime/exec/MixedHosts.h"
 #include "runtime/exec/NetworkUse.h"
 #include "runtime/exec/OutputFiles.h"
 #include "runtime/exec/Progress.h"
@@ -164,6 +165,11 @@ class Run {
     Expected<std::vector<std::string>> facts = factsOf(in_, options_);
     if (!facts.ok()) return facts.status();
     SHEAF_RETURN_IF_ERROR(job_.agree(*facts));
+    if (in_.position.cpu) {
+      Expected<std::string> mixed = checkMixedHosts(job_.group(), *in_.position.cpu, options_.allowMixedHosts);
+      if (!mixed.ok()) return mixed.status();
+      if (!mixed->empty()) in_.warnings.push_back(*mixed);
+    }
     return job_.share(in_.plan->ranks());
   }
 
@@ -252,7 +258,7 @@ class Run {
                          {"exchange_bytes", exchangeBytes(*in_.plan, job_, in_.target)},
                          {"zero", static_cast<int64_t>(in_.plan->zero_stage())},
                          {"threads_per_rank", threads},
-                         {"gemm_isa", (*device)->gemmIsa()},
+                         {"cpu", in_.position.cpu ? plan::jsonOf(*in_.position.cpu) : json::Value()},
                          {"save_staging_bytes", stagingOfARank()},
                          {"batch", in_.plan->batch()},
                          {"micro_batches", plan::microBatches(*in_.plan)},

@@ -34,6 +34,7 @@ struct RunOptions {
   bool unproved = false;                                   // run a plan that lacks digests, too
   std::string device;                                      // cpu or cuda; empty: that of the plan's first image
   std::string transport = "sockets";                       // between nodes of CPUs; or mpi
+  bool allowMixedHosts = false;                            // processes may compute other bits than each other
   bool graphs = true;                                      // of GPUs
   std::optional<plan::Training::ReduceOrder> reduceOrder;  // between GPUs; empty: the plan's
   std::string tuned;  // the file of a table of matrix products on GPUs; made if it does not exist

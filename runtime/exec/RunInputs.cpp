@@ -14,6 +14,8 @@
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/EvaluationRunner.h"
 #include "runtime/exec/FileResume.h"
+#include "runtime/exec/Machine.h"
+#include "runtime/exec/MixedHosts.h"
 #include "runtime/exec/NetworkUse.h"
 #include "runtime/exec/OutputConflicts.h"
 #include "runtime/exec/Trainer.h"
@@ -76,6 +78,13 @@ class Reader {
     in_.target = options_.device;
     if (in_.target.empty()) in_.target = in_.plan->images_size() > 0 ? plan::deviceOf(in_.plan->images(0)) : "cpu";
     SHEAF_RETURN_IF_ERROR(checkDeviceOptions(options_, in_.target));
+    std::optional<plan::CpuIdentity> cpu;
+    if (in_.target == "cpu") {
+      Expected<Device*> device = loadDevice(in_.target);
+      if (!device.ok()) return device.status();
+      cpu = (*device)->cpuIdentity(*in_.plan);
+      cpu->processor = processorName();
+    }
     const uint64_t files = plan::peakBytes(*in_.plan, plan::Buffer::FILE);
     if (files > 0 && options_.offloadFolders.empty())
       return Status::error(cat("the plan keeps ", bytesText(files),
@@ -123,11 +132,18 @@ class Reader {
                                    "; optimizer state is left out there"));
       in_.initialValues = !fit->initial.empty();
       const io::Manifest& manifest = checkpoint->manifest();
-      in_.position = {manifest.step,        manifest.updates,   static_cast<uint64_t>(manifest.samples),
-                      manifest.shuffleSeed, manifest.lossScale, manifest.length};
+      in_.position = {manifest.step,
+                      manifest.updates,
+                      static_cast<uint64_t>(manifest.samples),
+                      manifest.shuffleSeed,
+                      manifest.lossScale,
+                      manifest.length,
+                      cpu};
       if (manifest.seed != in_.training.seed())
         in_.warnings.push_back(cat("the state was saved by a run with seed ", manifest.seed, ", the plan has ",
                                    in_.training.seed(), ": random numbers go on differently"));
+      if (const std::string warning = warnOfOtherCpu(manifest.cpu, cpu); !warning.empty())
+        in_.warnings.push_back(warning);
       in_.lastSaved = checkpoint->folder();
       in_.checkpoint = std::move(*checkpoint);
     }
@@ -159,6 +175,7 @@ class Reader {
       in_.weights = std::move(*weights);
     }
     if (evaluates()) SHEAF_RETURN_IF_ERROR(checkOutputs());
+    in_.position.cpu = std::move(cpu);
     SHEAF_RETURN_IF_ERROR(checkOutputConflicts(options_, in_));
     return std::move(in_);
   }
@@ -316,9 +333,6 @@ Expected<RunInputs> readInputs(const RunOptions& options, RunControl& control, J
 Expected<std::vector<std::string>> factsOf(const RunInputs& in, const RunOptions& options) {
   Expected<uint64_t> hash = plan::planHash(*in.plan);
   if (!hash.ok()) return hash.status();
-  Expected<Device*> device = loadDevice(in.target);
-  if (!device.ok()) return device.status();
-  const std::string instructions = (*device)->gemmIsa();
   auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
   std::vector<std::string> facts{
       cat("a plan for ", in.plan->ranks(), " ranks with hash ", hexText(*hash)), cat("--steps ", in.steps),
@@ -337,9 +351,7 @@ Expected<std::vector<std::string>> factsOf(const RunInputs& in, const RunOptions
       // A GPU that is traced issues instructions one by one, the others would launch steps as graphs.
       cat("--offload-dir ", options.offloadFolders.empty() ? "not given" : "given"),
       cat("--trace ", given(options.trace)), cat("--poison ", options.poison ? "given" : "not given"),
-      cat("--device ", in.target),
-      cat("matrix products by ", instructions.empty() ? "the device's own" : instructions, " instructions",
-          instructions == "AVX-512" ? " (ONEDNN_MAX_CPU_ISA=AVX2 in the environment limits them to AVX2)" : ""),
+      cat("--device ", in.target), cat("--allow-mixed-hosts ", options.allowMixedHosts ? "given" : "not given"),
       cat("--transport ", options.transport), cat("SHEAF_NETWORK_RATE ", in.sendRate),
       cat("--reduce-order ", plan::word(in.reduceOrder)), cat("--tuned ", given(options.tuned)),
       cat(options.graphs ? "no " : "", "--no-graphs"), cat(options.evaluate ? "" : "no ", "--eval"),

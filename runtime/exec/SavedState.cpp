@@ -131,6 +131,7 @@ io::Manifest manifestOf(const plan::Plan& plan, const RunPosition& position) {
                         .shuffleSeed = position.shuffleSeed,
                         .lossScale = position.lossScale,
                         .length = position.length,
+                        .cpu = position.cpu,
                         .ranks = plan.ranks(),
                         .zeroStage = plan.zero_stage(),
                         .model = plan.model(),

@@ -84,7 +84,8 @@ Expected<std::optional<Committed>> Trainer::stateAfter(StepLedger& ledger, int64
                        .samples = samplesAt(step + 1),
                        .shuffleSeed = options_.shuffleSeed,
                        .lossScale = {},
-                       .length = options_.length};
+                       .length = options_.length,
+                       .cpu = {}};
   if (!lossScale.empty()) setLossScale(position, lossScale);
   return std::optional(committedAt(position, *options_.fileRun));
 }

@@ -21,6 +21,7 @@
 #include "runtime/base/Json.h"
 #include "runtime/base/Status.h"
 #include "runtime/io/Safetensors.h"
+#include "runtime/plan/CpuIdentity.h"
 
 namespace sheaf::io {
 
@@ -61,6 +62,7 @@ struct Manifest {
   std::optional<int64_t> shuffleSeed;
   std::optional<LossScaleState> lossScale;
   std::optional<TrainingLength> length;  // absent in states of 0.1.0
+  std::optional<plan::CpuIdentity> cpu;  // on which the run computed; absent in states of 0.1.0 and of GPUs
   int64_t ranks = 1, zeroStage = 0;      // of the run that saved it
   std::string model, optimizer;
   std::vector<SavedParameter> parameters;

@@ -146,6 +146,7 @@ std::string manifestText(const Manifest& manifest) {
                                        {"schedule", manifest.length->schedule},
                                        {"batch", manifest.length->batch},
                                        {"rows", manifest.length->rows}});
+  if (manifest.cpu) members.set("cpu", plan::jsonOf(*manifest.cpu));
   json::Value state = std::move(members);
   std::string checksum = hexText(checksumOf(state));
   return json::write(json::Object{{"checksum", checksum}, {"state", std::move(state)}}, 1) + "\n";
@@ -185,6 +186,10 @@ Expected<Manifest> parseManifest(std::string_view text) {
                        .rows = fields.integer("rows")};
     ok &= fields.ok();
     if (Status status = checkLength(*manifest.length, manifest.step); fields.ok() && !status.ok()) return status;
+  }
+  if (const json::Value* cpu = reader.find("cpu")) {
+    manifest.cpu = plan::cpuIdentityOf(*cpu);
+    ok &= manifest.cpu.has_value();
   }
   manifest.ranks = reader.integer("ranks", 1);
   manifest.zeroStage = reader.integer("zero");

@@ -2,7 +2,7 @@
 # classes to it.
 sheaf_add_gtest(runtime_test
   SOURCES
-    base_atomic_file_test.cpp digests_test.cpp exec_files_test.cpp exec_parts_test.cpp exec_run_test.cpp happens_before_test.cpp io_checkpoint_test.cpp io_data_test.cpp io_formats_test.cpp io_kept_states_test.cpp io_pipe_test.cpp plan_test.cpp
+    base_atomic_file_test.cpp digests_test.cpp exec_files_test.cpp exec_parts_test.cpp exec_run_test.cpp happens_before_test.cpp io_checkpoint_test.cpp io_data_test.cpp io_formats_test.cpp io_kept_states_test.cpp io_pipe_test.cpp mixed_hosts_test.cpp plan_test.cpp
     proof_places_test.cpp proof_test.cpp state_saver_test.cpp step_work_test.cpp weight_shards_test.cpp
     ${PROJECT_SOURCE_DIR}/tools/sheaf-run/Options.cpp
   LIBS SheafExec SheafOptions)

@@ -129,7 +129,7 @@ struct Ranks {
 };
 
 exec::RunPosition positionOf(int64_t step) {
-  return {.step = step, .updates = step, .samples = 8, .shuffleSeed = 3, .lossScale = {}, .length = {}};
+  return {.step = step, .updates = step, .samples = 8, .shuffleSeed = 3, .lossScale = {}, .length = {}, .cpu = {}};
 }
 
 std::map<std::string, std::string> filesIn(const std::string& folder) {

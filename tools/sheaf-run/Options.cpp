@@ -143,6 +143,10 @@ options::Table makeTable() {
             "--transport", {"sockets", "mpi"},
             "What carries bytes between nodes of CPUs: TCP sockets, or the MPI whose mpirun has started the "
             "processes. The results are the same bits."),
+        Row::flag<&O::allowMixedHosts>(
+            "--allow-mixed-hosts",
+            "Let processes on CPUs run together whose instructions or libraries give other bits; without this it is an "
+            "error."),
         Row::text<&O::offloadFolders>(
             "--offload-dir", "DIR",
             "Folder for the files of a plan that was compiled with --offload KIND=file, on a local disk. If all state "
@@ -187,9 +191,10 @@ options::Table makeTable() {
         Row::flag<&O::poison>("--poison", "Fill arenas with a pattern first, and log the highest byte touched.")}}};
   table.modes = {
       {"--eval",
-       {"--eval-data", "--outputs", "--ranks", "--weights", "--weights-partial", "--weights-dir", "--resume", "--log",
-        "--log-dir", "--metrics-file", "--device", "--offload-dir", "--reduce-order", "--transport", "--no-graphs",
-        "--tuned", "--threads-per-rank", "--unproved", "--poison"}},
+       {"--eval-data",   "--outputs",      "--ranks",     "--weights",      "--weights-partial", "--weights-dir",
+        "--resume",      "--log",          "--log-dir",   "--metrics-file", "--device",          "--allow-mixed-hosts",
+        "--offload-dir", "--reduce-order", "--transport", "--no-graphs",    "--tuned",           "--threads-per-rank",
+        "--unproved",    "--poison"}},
       {"--measure",
        {"--device", "--offload-dir", "--reduce-order", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved"}}};
   return table;

@@ -222,7 +222,15 @@ class CpuDevice : public Device {
     return committedStates(plan, planHash, folders, rank, files);
   }
 
-  std::string gemmIsa() const override { return cpu::gemmIsa() == plan::CpuIsa::kAvx512 ? "AVX-512" : "AVX2"; }
+  std::optional<plan::CpuIdentity> cpuIdentity(const plan::Plan& plan) const override {
+    const bool half = std::any_of(plan.buckets().begin(), plan.buckets().end(),
+                                  [](const plan::Bucket& bucket) { return plan::isHalf(bucket.type()); });
+    const plan::KernelImage* image = plan::imageFor(plan, "cpu");
+    return plan::CpuIdentity{.processor = {},
+                             .library = cpu::oneDnnVersion(),
+                             .products = cpu::productInstructions(half),
+                             .kernels = image ? image->cpu() : std::string()};
+  }
 
   Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,
                                                            const DeviceOptions& options) override {

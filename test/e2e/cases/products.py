@@ -1,6 +1,8 @@
 """Matrix products on CPUs: how tiles of both instruction sets pack their operands, and that a run does not mix instruction sets."""
 import difflib
+import json
 import os
+import re
 
 from formats import read_log
 from harness import ROOT, Case, expect
@@ -13,7 +15,8 @@ PLANS = (("gpt2-mini", 1, 0, 8), ("gpt2-124m", 1, 0, 1), ("gpt2-mini", 4, 3, 8))
 
 def cases(session):
     yield Case("products/packing", lambda: packing(session))
-    yield Case("products/instructions", lambda: instructions(session))
+    yield Case("products/mixed-hosts", lambda: mixed_hosts(session))
+    yield Case("products/resumed-elsewhere", lambda: resumed_elsewhere(session))
 
 
 def packing(session):
@@ -26,23 +29,52 @@ def packing(session):
     expect(not changes, "other tiles pack other bytes:\n" + "\n".join(changes))
 
 
-def instructions(session):
-    """Processes whose products are computed by other instructions would compute other bits: a run of them is refused, and one limited to
-    the narrower set is not."""
+def cpu_of(log):
+    return read_log(log)[1][0]["cpu"]
+
+
+def mixed_hosts(session):
+    """Processes whose products are computed by other instructions would compute other bits: a run of them is refused, or warns where that
+    is allowed; one limited to the narrower set is neither."""
     one, limit = plan(session), {"ONEDNN_MAX_CPU_ISA": "AVX2"}
-    log = session.folder() / "log"
+    where = session.folder()
+    log = where / "log"
+    mixed = lambda rank: limit if rank else {"ONEDNN_MAX_CPU_ISA": "ALL"}
     session.succeed("sheaf-run", one, *common(1), "--log", log, env={**os.environ, "ONEDNN_MAX_CPU_ISA": "ALL"})
-    widest = read_log(log)[1][0]["gemm_isa"]
-    expect(widest in ("AVX2", "AVX-512"), f"products by {widest}")
-    with Job(session, 2, one, *common(1), environment=lambda rank: limit if rank else {"ONEDNN_MAX_CPU_ISA": "ALL"}) as job:
-        if widest == "AVX2":
+    widest = cpu_of(log)
+    expect(widest["products"] in ("AVX2", "AVX-512"), f"products by {widest}")
+    expect(re.fullmatch(r"oneDNN \d+\.\d+\.\d+", widest["library"]) and widest["kernels"] and widest["processor"], f"{widest}")
+    if widest["products"] == "AVX2":
+        with Job(session, 2, one, *common(1), environment=mixed) as job:
             job.succeed()
-            return
+        return "this processor has no other set than AVX2"
+    with Job(session, 2, one, *common(1), environment=mixed) as job:
         codes = job.wait()
         expect(codes == [1, 1], f"exits {codes}")
         for process in job.processes:
-            for word in ("matrix products by AVX-512 instructions (ONEDNN_MAX_CPU_ISA=AVX2", "matrix products by AVX2 instructions"):
+            for word in ("with AVX-512 instructions", "with AVX2 instructions", "ONEDNN_MAX_CPU_ISA=AVX2", "--allow-mixed-hosts"):
                 expect(word in process.error_text(), f"`{word}` is not in\n{process.error_text()}")
+    with Job(session, 2, one, *common(1), "--allow-mixed-hosts", "--log", log, "--save-state", where / "states", environment=mixed) as job:
+        job.succeed()
+        expect("mixed hosts: " in job.processes[0].error_text(), job.processes[0].error_text())
+    expect(cpu_of(log)["mixed"] and any("mixed hosts: " in e["message"] for e in read_log(log)[1] if e["event"] == "warning"), "no warning in the log")
+    resumed = session.succeed("sheaf-run", one, *common(2), "--resume", where / "states")
+    expect(" and others; this one has" in resumed.err, resumed.err)
     with Job(session, 2, one, *common(1), "--log", log, environment=limit) as job:
         job.succeed()
-    expect(read_log(log)[1][0]["gemm_isa"] == "AVX2", "the log names another set")
+    expect(cpu_of(log) == {**widest, "products": "AVX2"}, f"the log has {cpu_of(log)}")
+
+
+def resumed_elsewhere(session):
+    """A state says what its run computed with: to go on with other instructions is a warning, to go on with the same is none."""
+    one, where = plan(session), session.folder()
+    narrow = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    session.succeed("sheaf-run", one, *common(1), "--save-state", where / "states", env=narrow)
+    (state,) = (where / "states").glob("step-*")
+    saved = json.loads((state / "manifest.json").read_text())["state"]["cpu"]
+    expect(saved["products"] == "AVX2" and not saved["mixed"], f"the state has {saved}")
+    warning = "the state was saved by a run that computed with oneDNN"
+    same = session.succeed("sheaf-run", one, *common(2), "--resume", where / "states", env=narrow)
+    expect(warning not in same.err, same.err)
+    other = session.succeed("sheaf-run", one, *common(2), "--resume", where / "states", "--log", where / "log", env={**os.environ, "ONEDNN_MAX_CPU_ISA": "ALL"})
+    expect((warning in other.err) == (cpu_of(where / "log")["products"] != "AVX2"), other.err)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/Text.h"
+
 namespace sheaf::cpu {
 namespace {
 
@@ -22,6 +24,19 @@ struct Stream {
 plan::CpuIsa gemmIsa() {
   const bool wide = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
   return wide ? plan::CpuIsa::kAvx512 : plan::CpuIsa::kAvx2;
+}
+
+std::string oneDnnVersion() {
+  const dnnl_version_t* version = dnnl_version();
+  return cat("oneDNN ", version->major, ".", version->minor, ".", version->patch);
+}
+
+std::string productInstructions(bool half) {
+  const std::string single = gemmIsa() == plan::CpuIsa::kAvx512 ? "AVX-512" : "AVX2";
+  const dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+  auto has = [&](dnnl_cpu_isa_t set) { return (isa & set) == set; };
+  if (!half || !has(dnnl_cpu_isa_avx512_core_bf16)) return single;
+  return single + (has(dnnl_cpu_isa_avx512_core_amx) ? " with AMX" : " with bf16");
 }
 
 dnnl_engine_t oneDnnEngine() {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <string>
 #include <utility>
 
 #include "runtime/plan/Tiles.h"
@@ -13,6 +14,13 @@ namespace sheaf::cpu {
 
 // The instruction set of products: the processor's, or less if ONEDNN_MAX_CPU_ISA says so.
 plan::CpuIsa gemmIsa();
+
+// "oneDNN 3.6.2".
+std::string oneDnnVersion();
+
+// The instructions that decide the bits of products: "AVX2" or "AVX-512". With `half`, those of 16-bit floats count,
+// too: "AVX-512 with bf16".
+std::string productInstructions(bool half);
 
 // Null if oneDNN could not make it.
 dnnl_engine_t oneDnnEngine();
