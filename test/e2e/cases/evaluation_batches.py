@@ -3,6 +3,7 @@ may not replace, and its end by a signal."""
 import array
 import math
 import os
+import re
 import signal
 import time
 
@@ -20,6 +21,7 @@ def cases(session):
     yield Case("evaluation-batches/full-batches", lambda: full_batches(session))
     yield Case("evaluation-batches/own-head", lambda: own_head(session))
     yield Case("evaluation-batches/overwriting", lambda: overwriting(session))
+    yield Case("evaluation-batches/locked", lambda: locked(session))
     yield Case("evaluation-batches/interrupted", lambda: interrupted(session))
 
 
@@ -183,6 +185,22 @@ def overwriting(session):
     (blocked / "y.npy").mkdir()
     expect_short_error(session.call("sheaf-run", plan, "--eval", *tests, "--outputs", blocked), ["y.npy is a folder"])
     expect(sorted(p.name for p in blocked.iterdir()) == ["y.npy"], f"{list(blocked.iterdir())}")
+
+
+def locked(session):
+    """Files of --outputs get their names under a lock; where it cannot be had, they get names of their own, and the error has these."""
+    graph, files = small(session, [node("SoftmaxCrossEntropyLoss", ["y", "labels"], ["loss"], ignore_index=-100)],
+                         more=[value("y", FLOAT, ["N", 3])])
+    plan, tests, folder = graph.with_suffix(".plan"), given("--eval-data", files), session.folder()
+    session.succeed("sheaf", "compile", graph, "-o", plan, "--loss", "loss", "--batch", 4, *OPTIMIZER, *EVAL)
+    session.succeed("sheaf-run", plan, "--eval", *tests, "--outputs", folder)
+    before = (folder / "y.npy").read_bytes()
+    (folder / ".outputs.lock").symlink_to(graph)  # which is not followed
+    done = session.call("sheaf-run", plan, "--eval", *tests, "--outputs", folder)
+    expect_short_error(done, ["--outputs", "cannot create the lock file", "these tensors are in"])
+    (named,) = [p for p in folder.iterdir() if re.fullmatch(r"y\.\w+\.npy", p.name)]
+    expect(str(named) in done.err and named.read_bytes() == before, f"{named} is not the tensor of {done.err}")
+    expect((folder / "y.npy").read_bytes() == before, "y.npy was replaced without the lock")
 
 
 def interrupted(session):

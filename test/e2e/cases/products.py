@@ -71,8 +71,8 @@ def resumed_elsewhere(session):
     narrow = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     session.succeed("sheaf-run", one, *common(1), "--save-state", where / "states", env=narrow)
     (state,) = (where / "states").glob("step-*")
-    saved = json.loads((state / "manifest.json").read_text())["state"]["cpu"]
-    expect(saved["products"] == "AVX2" and not saved["mixed"], f"the state has {saved}")
+    saved = json.loads((state / "manifest.json").read_text())["state"].get("cpu")
+    expect(saved and saved["products"] == "AVX2" and not saved["mixed"], f"the state has {saved}")
     warning = "the state was saved by a run that computed with oneDNN"
     same = session.succeed("sheaf-run", one, *common(2), "--resume", where / "states", env=narrow)
     expect(warning not in same.err, same.err)
