@@ -237,8 +237,8 @@ class Importer {
   mlir::LogicalResult bindInput(const onnx::ValueInfoProto& input);
   mlir::LogicalResult splitBatch();
   int64_t leafRows() const { return std::max<int64_t>(batch / options.shares(), 1); }
-  // Inputs or outputs of the model or of a node, and operands of an op. A plan, its proof and its schedule take time
-  // for each pair of operands.
+  // Inputs of the model, inputs or outputs of a node, and operands of an op. A plan, its proof and its schedule take
+  // time for each pair of operands.
   static constexpr int64_t kMaxOperands = 1 << 12;
   mlir::Value addArgument(llvm::StringRef name, mlir::RankedTensorType type);
   mlir::LogicalResult importOne(const onnx::NodeProto& node, Scope& scope, int64_t ordinal);

@@ -174,7 +174,7 @@ class Device {
   }
   // For profiles. `processes`: as in DeviceOptions. `severalNodes`: they are not all on one machine.
   virtual Expected<DeviceFacts> facts(comm::ProcessGroup* processes, bool severalNodes) { return DeviceFacts(); }
-  // Returns what a run of the plan computes with, without the name of the processor; only CPU devices have it.
+  // Returns what a run of the plan computes with, without the processor's name. Only CPU devices have it.
   virtual std::optional<plan::CpuIdentity> cpuIdentity(const plan::Plan& plan) const { return std::nullopt; }
   // One context for each rank of this process, arenas zeroed (or poisoned) and kernels loaded. The plan must outlive
   // them and be verified.

@@ -1,5 +1,7 @@
 #include "runtime/exec/MixedHosts.h"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/Text.h"
@@ -7,14 +9,33 @@
 namespace sheaf::exec {
 namespace {
 
-std::string remedyFor(const plan::CpuIdentity& a, const plan::CpuIdentity& b) {
-  if (a.library != b.library) return "install the same version of the library for all";
-  return "set ONEDNN_MAX_CPU_ISA=AVX2 in the environment of all";
+// Names the narrower of the two sets, as oneDNN's variable takes it.
+std::string limitFor(const plan::CpuIdentity& a, const plan::CpuIdentity& b) {
+  constexpr std::pair<const char*, const char*> kSets[] = {
+      {"SSE4.1", "SSE41"}, {"AVX", "AVX"}, {"AVX2", "AVX2"}, {"AVX-512", "AVX512_CORE"}};
+  if (a.instructions == b.instructions)
+    return a.bf16 == "none" || b.bf16 == "none" ? "AVX512_CORE" : "AVX512_CORE_BF16";
+  for (const auto& [name, value] : kSets)
+    if (a.instructions == name || b.instructions == name) return value;
+  return "AVX2";
+}
+
+std::string remedyFor(const plan::CpuIdentity& a, const plan::CpuIdentity& b, bool bf16) {
+  std::string remedy;
+  if (a.library != b.library) remedy = "install the same version of the library for all, ";
+  if (a.instructions != b.instructions || (bf16 && a.bf16 != b.bf16))
+    remedy += cat("set ONEDNN_MAX_CPU_ISA=", limitFor(a, b), " in the environment of all, ");
+  return remedy + "or allow it with --allow-mixed-hosts";
 }
 
 }  // namespace
 
-Expected<std::string> checkMixedHosts(comm::ProcessGroup* group, plan::CpuIdentity& mine, bool allow) {
+bool computesInBf16(const plan::Plan& plan) {
+  return std::any_of(plan.buckets().begin(), plan.buckets().end(),
+                     [](const plan::Bucket& bucket) { return bucket.type() == plan::BF16; });
+}
+
+Expected<std::string> checkMixedHosts(comm::ProcessGroup* group, plan::CpuIdentity& mine, bool bf16, bool allow) {
   if (!group) return std::string();
   Expected<std::vector<std::string>> all =
       group->allGather(json::write(plan::jsonOf(mine)), "what the processes compute with");
@@ -29,22 +50,23 @@ Expected<std::string> checkMixedHosts(comm::ProcessGroup* group, plan::CpuIdenti
     cpus.push_back(std::move(*cpu));
   }
   for (size_t process = 1; process < cpus.size(); ++process) {
-    if (plan::haveSameBits(cpus[0], cpus[process])) continue;
+    if (plan::haveSameBits(cpus[0], cpus[process], bf16)) continue;
     const std::string difference =
         cat(group->describe(0), " has ", plan::text(cpus[0]), ", ", group->describe(static_cast<int64_t>(process)),
             " has ", plan::text(cpus[process]));
     if (!allow)
-      return Status::error(cat("the processes would compute other bits: ", difference, "; ",
-                               remedyFor(cpus[0], cpus[process]), ", or allow it with --allow-mixed-hosts"));
+      return Status::error(cat("the processes may compute other bits than each other: ", difference, "; ",
+                               remedyFor(cpus[0], cpus[process], bf16)));
     mine.mixed = true;
-    return cat("mixed hosts: results may differ in their last bits from those of other hosts: ", difference);
+    return cat("mixed hosts: results may differ in their last bits from those of hosts that are all alike: ",
+               difference);
   }
   return std::string();
 }
 
-std::string warnOfOtherCpu(const std::optional<plan::CpuIdentity>& saved,
-                           const std::optional<plan::CpuIdentity>& mine) {
-  if (!saved || !mine || plan::haveSameBits(*saved, *mine)) return {};
+std::string warnOfOtherCpu(const std::optional<plan::CpuIdentity>& saved, const std::optional<plan::CpuIdentity>& mine,
+                           bool bf16) {
+  if (!saved || !mine || plan::haveSameBits(*saved, *mine, bf16)) return {};
   return cat("the state was saved by a run that computed with ", plan::text(*saved), "; this one has ",
              plan::text(*mine),
              ": its results may differ in their last bits from those of a run that was not interrupted");

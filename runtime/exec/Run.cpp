@@ -161,16 +161,25 @@ class Run {
 
   // What must be the same in all processes, and the ranks of this one.
   Status settle() {
-    if (job_.processes() == 1) return job_.share(in_.plan->ranks());
-    Expected<std::vector<std::string>> facts = factsOf(in_, options_);
-    if (!facts.ok()) return facts.status();
-    SHEAF_RETURN_IF_ERROR(job_.agree(*facts));
-    if (in_.position.cpu) {
-      Expected<std::string> mixed = checkMixedHosts(job_.group(), *in_.position.cpu, options_.allowMixedHosts);
-      if (!mixed.ok()) return mixed.status();
-      if (!mixed->empty()) in_.warnings.push_back(*mixed);
+    if (job_.processes() > 1) {
+      Expected<std::vector<std::string>> facts = factsOf(in_, options_);
+      if (!facts.ok()) return facts.status();
+      SHEAF_RETURN_IF_ERROR(job_.agree(*facts));
     }
+    if (in_.position.cpu) SHEAF_RETURN_IF_ERROR(compareCpus(*in_.position.cpu));
     return job_.share(in_.plan->ranks());
+  }
+
+  // With the other processes', and with that of the state that a training goes on from.
+  Status compareCpus(plan::CpuIdentity& mine) {
+    const bool bf16 = computesInBf16(*in_.plan);
+    Expected<std::string> mixed = checkMixedHosts(job_.group(), mine, bf16, options_.allowMixedHosts);
+    if (!mixed.ok()) return mixed.status();
+    const bool goesOn = in_.checkpoint && !options_.evaluate;
+    for (const std::string& warning :
+         {*mixed, goesOn ? warnOfOtherCpu(in_.checkpoint->manifest().cpu, mine, bf16) : std::string()})
+      if (!warning.empty()) in_.warnings.push_back(warning);
+    return {};
   }
 
   // What carries values between ranks.
@@ -634,6 +643,8 @@ Status checkDeviceOptions(const RunOptions& options, std::string_view device) {
     return Status::error("--tuned is for runs on GPUs: on the CPU there is one algorithm for each matrix product");
   if (device == "cuda" && options.transport != "sockets")
     return Status::error(cat("--transport ", options.transport, " is for runs on CPUs: GPUs exchange by NCCL"));
+  if (device == "cuda" && options.allowMixedHosts)
+    return Status::error("--allow-mixed-hosts is for runs on CPUs: GPUs compare the algorithms of their products");
   return {};
 }
 

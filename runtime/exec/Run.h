@@ -60,7 +60,7 @@ inline plan::Undigested undigested(const RunOptions& options) {
   return options.unproved ? plan::Undigested::kAccepted : plan::Undigested::kRefused;
 }
 
-// Whether --tuned and --transport mean something to this device.
+// Fails if --tuned, --transport or --allow-mixed-hosts means nothing to this device.
 Status checkDeviceOptions(const RunOptions& options, std::string_view device);
 
 // Between a run and its program.

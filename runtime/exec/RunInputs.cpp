@@ -15,7 +15,6 @@
 #include "runtime/exec/EvaluationRunner.h"
 #include "runtime/exec/FileResume.h"
 #include "runtime/exec/Machine.h"
-#include "runtime/exec/MixedHosts.h"
 #include "runtime/exec/NetworkUse.h"
 #include "runtime/exec/OutputConflicts.h"
 #include "runtime/exec/Trainer.h"
@@ -138,12 +137,10 @@ class Reader {
                       manifest.shuffleSeed,
                       manifest.lossScale,
                       manifest.length,
-                      cpu};
+                      {}};
       if (manifest.seed != in_.training.seed())
         in_.warnings.push_back(cat("the state was saved by a run with seed ", manifest.seed, ", the plan has ",
                                    in_.training.seed(), ": random numbers go on differently"));
-      if (const std::string warning = warnOfOtherCpu(manifest.cpu, cpu); !warning.empty())
-        in_.warnings.push_back(warning);
       in_.lastSaved = checkpoint->folder();
       in_.checkpoint = std::move(*checkpoint);
     }

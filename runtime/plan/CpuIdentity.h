@@ -1,5 +1,5 @@
-// What a run on CPUs computes with: besides the plan, this decides its bits (docs/zero.md, "The same bits at every
-// stage").
+// The library and the instructions that a run on CPUs computes with. With the plan and the version of Sheaf they decide
+// the bits (docs/zero.md, "The same bits at every stage").
 #pragma once
 
 #include <optional>
@@ -11,17 +11,19 @@ namespace sheaf::plan {
 
 struct CpuIdentity {
   std::string processor;  // its name, for people: it does not decide bits
-  std::string library;    // of matrix products and convolutions, with its version: "oneDNN 3.6.2"
-  std::string products;   // the instructions that the library uses for them: "AVX2"
-  std::string kernels;    // the processor that the plan's kernels were compiled for: "x86-64-v3"; empty: it has none
-  bool mixed = false;     // processes of the run computed with others (`sheaf-run --allow-mixed-hosts`)
+  std::string library;    // it computes products and convolutions: "oneDNN 2.6.3"
+  // The instructions that the library and Sheaf's own loops use: "SSE4.1", "AVX", "AVX2" or "AVX-512".
+  std::string instructions;
+  std::string bf16;     // the library's for products in bf16: "none", "bf16" or "AMX"
+  std::string kernels;  // the processor that the plan's kernels were compiled for: "x86-64-v3"; empty: it has none
+  bool mixed = false;   // processes of the run computed with others (`sheaf-run --allow-mixed-hosts`)
   bool operator==(const CpuIdentity&) const = default;
 };
 
-// Whether a run goes on with the same bits on the other one.
-bool haveSameBits(const CpuIdentity& a, const CpuIdentity& b);
+// Returns whether both compute the same bits. Instructions for bf16 count if `bf16` is set: the plan computes in it.
+bool haveSameBits(const CpuIdentity& a, const CpuIdentity& b, bool bf16);
 
-// "oneDNN 3.6.2 with AVX2 instructions, kernels for x86-64-v3 (AMD Ryzen 9 5950X)".
+// "oneDNN 2.6.3 with AVX2 instructions (bf16: none), kernels for x86-64-v3, on AMD Ryzen 9 5950X".
 std::string text(const CpuIdentity& cpu);
 
 json::Value jsonOf(const CpuIdentity& cpu);

@@ -143,10 +143,10 @@ options::Table makeTable() {
             "--transport", {"sockets", "mpi"},
             "What carries bytes between nodes of CPUs: TCP sockets, or the MPI whose mpirun has started the "
             "processes. The results are the same bits."),
-        Row::flag<&O::allowMixedHosts>(
-            "--allow-mixed-hosts",
-            "Let processes on CPUs run together whose instructions or libraries give other bits; without this it is an "
-            "error."),
+        Row::flag<&O::allowMixedHosts>("--allow-mixed-hosts",
+                                       "Let processes on CPUs run together whose instructions or versions of oneDNN "
+                                       "differ, so that bits may; without "
+                                       "this it is an error."),
         Row::text<&O::offloadFolders>(
             "--offload-dir", "DIR",
             "Folder for the files of a plan that was compiled with --offload KIND=file, on a local disk. If all state "

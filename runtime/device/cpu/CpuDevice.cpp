@@ -223,12 +223,11 @@ class CpuDevice : public Device {
   }
 
   std::optional<plan::CpuIdentity> cpuIdentity(const plan::Plan& plan) const override {
-    const bool half = std::any_of(plan.buckets().begin(), plan.buckets().end(),
-                                  [](const plan::Bucket& bucket) { return plan::isHalf(bucket.type()); });
     const plan::KernelImage* image = plan::imageFor(plan, "cpu");
     return plan::CpuIdentity{.processor = {},
                              .library = cpu::oneDnnVersion(),
-                             .products = cpu::productInstructions(half),
+                             .instructions = cpu::effectiveInstructions(),
+                             .bf16 = cpu::bf16Instructions(),
                              .kernels = image ? image->cpu() : std::string()};
   }
 

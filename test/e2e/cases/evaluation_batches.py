@@ -195,7 +195,7 @@ def locked(session):
     session.succeed("sheaf", "compile", graph, "-o", plan, "--loss", "loss", "--batch", 4, *OPTIMIZER, *EVAL)
     session.succeed("sheaf-run", plan, "--eval", *tests, "--outputs", folder)
     before = (folder / "y.npy").read_bytes()
-    (folder / ".outputs.lock").symlink_to(graph)  # which is not followed
+    (folder / ".outputs.lock").symlink_to(graph)
     done = session.call("sheaf-run", plan, "--eval", *tests, "--outputs", folder)
     expect_short_error(done, ["--outputs", "cannot create the lock file", "these tensors are in"])
     (named,) = [p for p in folder.iterdir() if re.fullmatch(r"y\.\w+\.npy", p.name)]

@@ -19,11 +19,14 @@ struct Stream {
   dnnl_stream_t handle = nullptr;
 };
 
+bool uses(unsigned set) {
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & set) == set;
+}
+
 }  // namespace
 
 plan::CpuIsa gemmIsa() {
-  const bool wide = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
-  return wide ? plan::CpuIsa::kAvx512 : plan::CpuIsa::kAvx2;
+  return uses(dnnl_cpu_isa_avx512_core) ? plan::CpuIsa::kAvx512 : plan::CpuIsa::kAvx2;
 }
 
 std::string oneDnnVersion() {
@@ -31,12 +34,15 @@ std::string oneDnnVersion() {
   return cat("oneDNN ", version->major, ".", version->minor, ".", version->patch);
 }
 
-std::string productInstructions(bool half) {
-  const std::string single = gemmIsa() == plan::CpuIsa::kAvx512 ? "AVX-512" : "AVX2";
-  const dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
-  auto has = [&](dnnl_cpu_isa_t set) { return (isa & set) == set; };
-  if (!half || !has(dnnl_cpu_isa_avx512_core_bf16)) return single;
-  return single + (has(dnnl_cpu_isa_avx512_core_amx) ? " with AMX" : " with bf16");
+std::string effectiveInstructions() {
+  return uses(dnnl_cpu_isa_avx512_core) ? "AVX-512"
+         : uses(dnnl_cpu_isa_avx2)      ? "AVX2"
+         : uses(dnnl_cpu_isa_avx)       ? "AVX"
+                                        : "SSE4.1";
+}
+
+std::string bf16Instructions() {
+  return uses(dnnl_cpu_isa_avx512_core_amx) ? "AMX" : uses(dnnl_cpu_isa_avx512_core_bf16) ? "bf16" : "none";
 }
 
 dnnl_engine_t oneDnnEngine() {

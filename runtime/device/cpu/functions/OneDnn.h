@@ -15,12 +15,10 @@ namespace sheaf::cpu {
 // The instruction set of products: the processor's, or less if ONEDNN_MAX_CPU_ISA says so.
 plan::CpuIsa gemmIsa();
 
-// "oneDNN 3.6.2".
+// See plan::CpuIdentity.
 std::string oneDnnVersion();
-
-// The instructions that decide the bits of products: "AVX2" or "AVX-512". With `half`, those of 16-bit floats count,
-// too: "AVX-512 with bf16".
-std::string productInstructions(bool half);
+std::string effectiveInstructions();
+std::string bf16Instructions();
 
 // Null if oneDNN could not make it.
 dnnl_engine_t oneDnnEngine();
