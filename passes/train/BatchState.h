@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "llvm/ADT/SmallVector.h"
 #include "mlir/Support/LLVM.h"
 
 namespace sheaf::train {
