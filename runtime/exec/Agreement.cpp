@@ -1,6 +1,7 @@
 #include "runtime/exec/Agreement.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/Text.h"
@@ -31,7 +32,7 @@ Status agreeOnStatus(comm::ProcessGroup* group, const std::string& what, const S
 Expected<std::string> shareName(comm::ProcessGroup* group, const std::string& name, const std::string& what) {
   if (!group) return name;
   Expected<std::vector<std::string>> all = group->allGather(name, what);
-  return all.ok() ? Expected<std::string>((*all)[0]) : all.status();
+  return all.ok() ? Expected<std::string>(std::move((*all)[0])) : all.status();
 }
 
 std::chrono::milliseconds lockLimit(const comm::ProcessGroup* group) {
