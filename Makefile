@@ -21,7 +21,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured processor build demo test quick test-browser readme headers format fuzz mutants bits kills attacks breaks bench predict docs dist wheel deb kit install clean
+.PHONY: help setup configured processor build demo test quick test-browser readme headers format fuzz rows mutants bits kills attacks breaks bench predict docs dist wheel deb kit install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,12 +75,15 @@ fuzz: build ## RUNS mutated models, plans, data and state files, none of which m
 	@python3 test/fuzz/corpus.py --tools $(folder)/bin --out $(folder)/fuzz
 	@$(folder)/test/bin/sheaf-fuzz --corpus $(folder)/fuzz --runs $(RUNS) --jobs $(JOBS)
 
+rows: build ## losses in which rows meet, by both of PyTorch's exporters, however the batch is divided (PYTORCH, some 20 minutes)
+	@$(PYTORCH) test/e2e/rows.py --tools $(folder)/bin
+
 mutants: build ## every mutant of the plans of all small models: the proof must refuse what changes an order or a byte
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-mutants sheaf-leaf-mutants
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/mutants --jobs $(JOBS) --only "^(proof|same)/mutants/" --every-mutant --verbose
 
 bits: build ## all divisions of a batch among ranks, micro-batches, processes: the same weights after 100 steps; nodes and offload with every model; all of offload on emulated GPUs; hours
-	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/bits --jobs $(JOBS) --only '^(divisions|nodes|offload|update-on|gpu-offload)/|^same/.*/(f32|bf16|f16)|^families/.*/leaves' --every-division --verbose
+	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/bits --jobs $(JOBS) --only '^(divisions|micro-batch-groups|nodes|offload|update-on|gpu-offload)/|^same/.*/(f32|bf16|f16)|^families/.*/leaves' --every-division --verbose
 
 kills: build ## 400 kills of runs with all state in files, half of them on emulated GPUs: each goes on with the same bits, at most two steps back
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/kills --jobs 1 --only '^(gpu-)?durable/kills/' --kills 100 --verbose

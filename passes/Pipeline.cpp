@@ -36,7 +36,7 @@ static void addBitsPasses(mlir::OpPassManager& passes, const PipelineOptions& op
   passes.addPass(train::createWidenLeaves());
 }
 
-// After train-globalize-loss, which follows the batch through the layouts of the graph, and before differentiation, so
+// After the passes that follow the batch through the layouts of the graph, and before differentiation, so
 // that gradients have the layouts of what they are gradients of.
 static void addLayoutPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
   // A GPU's convolutions and poolings are NCHW.
@@ -48,7 +48,7 @@ static void addLayoutPasses(mlir::OpPassManager& passes, const PipelineOptions& 
 
 void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
   passes.addPass(train::createWidenFloats());
-  passes.addPass(train::createGlobalizeLoss());
+  passes.addPass(train::createPartition());
   addLayoutPasses(passes, options);
   train::DifferentiateOptions differentiate;
   differentiate.scaled = options.scaled;
@@ -70,7 +70,7 @@ void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options)
 
 void addEvaluationPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
   passes.addPass(train::createWidenFloats());
-  passes.addPass(train::createGlobalizeLoss());
+  passes.addPass(train::createPartition());
   addLayoutPasses(passes, options);
   passes.addPass(mlir::createCanonicalizerPass());
   passes.addPass(mlir::createCSEPass());
@@ -104,6 +104,7 @@ void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   passes.addPass(zero::createGatherParameters(gather));
   passes.addPass(zero::createReduceGradients());
   passes.addPass(zero::createPlaceUpdates());
+  passes.addPass(zero::createOrderGatheredRows());
   passes.addPass(zero::createVerifyStage());
   zero::SplitMicroBatchesOptions split;
   split.reduce = options.reduce;

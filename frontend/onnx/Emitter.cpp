@@ -64,11 +64,16 @@ Tensor Emitter::evaluate(Operation* op, ArrayRef<Tensor> operands) {
     for (auto& [attribute, value] : this->constants)
       attributes += int64_t(mlir::cast<DenseElementsAttr>(attribute).getRawData().size());
   if (evaluation.elements() > kMaxFolded || 2 * Constant::liveBytes() + attributes + evaluation.bytes() > kMaxBytes)
-    return ++unfolded, Tensor();
+    return {};
   // Rows compared with columns: a mask, which is better left to the analysis of masks where it is large.
   auto grows = [&](const Constant& x) { return ArrayRef<int64_t>(x.stored) != evaluation.stored(); };
-  if (isa<train::CompareOp>(op) && evaluation.elements() > kMaxMask && llvm::all_of(constants, grows))
-    return ++unfolded, Tensor();
+  if (isa<train::CompareOp>(op) && evaluation.elements() > kMaxMask && llvm::all_of(constants, grows)) return {};
+  // Columns of indices, of rows and of positions in them: each is small by itself, and slice() gives it back.
+  if (isa<train::ConcatOp>(op) && evaluation.elements() > kMaxJoined) {
+    int64_t stored = 0;
+    for (const Constant& x : constants) stored += *elementCount(x.stored);
+    if (evaluation.elements() > 2 * stored) return {};
+  }
   // What has no value is left to be computed, as if the operands were data.
   ScopedDiagnosticHandler quiet(op->getContext(), [](Diagnostic&) { return success(); });
   auto result = evaluation.run();
@@ -217,10 +222,8 @@ Tensor Emitter::iota(Type element, ArrayRef<int64_t> shape, int64_t axis) {
   });
 }
 
-Tensor Emitter::reshape(const Tensor& x, ArrayRef<int64_t> shape, bool moves) {
-  if (!x) return x;
-  const bool mayMoveRows = oneRow && !x.constant() && llvm::count(shape, 1) > 1;
-  if (x.shape() == shape && !(moves && mayMoveRows)) return x;
+Tensor Emitter::reshape(const Tensor& x, ArrayRef<int64_t> shape) {
+  if (!x || x.shape() == shape) return x;
   if (!checkShape(shape)) return {};
   if (*elementCount(shape) != x.count())
     return mismatch("cannot reshape " + text(x.shape()) + " to " + text(shape)), Tensor();
@@ -229,7 +232,7 @@ Tensor Emitter::reshape(const Tensor& x, ArrayRef<int64_t> shape, bool moves) {
   // A chain of reshapes is its last one.
   while (auto inner = from.value() ? from.value().getDefiningOp<train::ReshapeOp>() : train::ReshapeOp())
     from = inner.getOperand();
-  if (from.type() == to && !mayMoveRows) return from;
+  if (from.type() == to) return from;
   return apply({from}, [&](ValueRange v) { return train::ReshapeOp::create(builder, loc, to, v[0]); });
 }
 
@@ -254,11 +257,34 @@ Tensor Emitter::transpose(const Tensor& x, ArrayRef<int64_t> permutation) {
   return apply({operand}, [&](ValueRange v) { return train::TransposeOp::create(builder, loc, v[0], from); });
 }
 
+// The slice of a concatenation that lies in one operand, if that is known, or holds indices: columns of them may be
+// rows and positions in rows.
+Tensor Emitter::partOfConcat(const Tensor& x, ArrayRef<int64_t> starts, ArrayRef<int64_t> sizes,
+                             ArrayRef<int64_t> steps) {
+  auto concat = x.value() ? x.value().getDefiningOp<train::ConcatOp>() : train::ConcatOp();
+  if (!concat) return {};
+  const int64_t axis = concat.getAxis(), last = starts[axis] + (sizes[axis] - 1) * steps[axis];
+  int64_t offset = 0;
+  for (Value operand : concat.getOperands()) {
+    const int64_t size = mlir::cast<RankedTensorType>(operand.getType()).getDimSize(axis);
+    if (std::min(starts[axis], last) >= offset && std::max(starts[axis], last) < offset + size) {
+      std::optional<Constant> known = train::knownConstant(operand);
+      Shape shifted(starts);
+      shifted[axis] -= offset;
+      if (!known && !mlir::isa<IntegerType>(x.elementType())) return {};
+      return slice(known ? Tensor(*known) : Tensor(operand), shifted, sizes, steps);
+    }
+    offset += size;
+  }
+  return {};
+}
+
 Tensor Emitter::slice(const Tensor& x, ArrayRef<int64_t> starts, ArrayRef<int64_t> sizes, ArrayRef<int64_t> steps) {
   if (!x) return {};
   bool whole = x.shape() == sizes && llvm::all_of(starts, [](int64_t s) { return s == 0; }) &&
                llvm::all_of(steps, [](int64_t s) { return s == 1; });
   if (whole) return x;
+  if (Tensor part = partOfConcat(x, starts, sizes, steps)) return part;
   return apply({x}, [&](ValueRange v) { return train::SliceOp::create(builder, loc, v[0], starts, sizes, steps); });
 }
 
@@ -310,6 +336,15 @@ Tensor Emitter::wideIndices(const Tensor& indices) {
 Tensor Emitter::gatherElements(const Tensor& data, Tensor indices, int64_t axis) {
   return apply({data, wideIndices(indices)},
                [&](ValueRange v) { return train::GatherElementsOp::create(builder, loc, v[0], v[1], axis); });
+}
+
+Tensor Emitter::gatherWithin(const Tensor& data, const Tensor& positions) {
+  if (!data || !positions) return {};
+  const int64_t n = positions.dim(0);
+  Shape each(data.rank(), 1), shape(positions.shape());
+  each[0] = n, each[1] = n ? positions.count() / n : 0;
+  llvm::append_range(shape, data.shape().drop_front(2));
+  return reshape(gatherElements(data, reshape(positions, each), 1), shape);
 }
 
 Tensor Emitter::scatter(train::ScatterKind kind, const Tensor& data, Tensor indices, const Tensor& update,
@@ -367,8 +402,7 @@ Tensor Emitter::reduce(train::ReduceKind kind, const Tensor& x, ArrayRef<int64_t
   if (x.isBool()) return error() << "booleans are not supported here", Tensor();
   for (int64_t axis : axes)
     if (!checkAxis(axis, x.rank())) return {};
-  bool changes = llvm::any_of(axes, [&](int64_t axis) { return x.dim(axis) != 1; });
-  if (!changes && (x.constant() || axes.empty() || !oneRow)) return x;
+  if (llvm::all_of(axes, [&](int64_t axis) { return x.dim(axis) == 1; })) return x;
   return apply(
       {x}, [&](ValueRange v) { return train::ReduceOp::create(builder, loc, kind, v[0], axes, /*leaves=*/1, first); });
 }

@@ -45,6 +45,7 @@ class Tensor {
 // An op beyond them stays an op, so that a model cannot make the compiler run out of memory.
 inline constexpr int64_t kMaxFolded = int64_t(1) << 26;  // positions x angles of a rotary embedding
 inline constexpr int64_t kMaxMask = int64_t(1) << 22;    // 2,048 x 2,048; passes/train/MaskAnalysis.h sees larger ones
+inline constexpr int64_t kMaxJoined = int64_t(1) << 16;  // elements of a concatenation that is larger than its operands
 inline constexpr int64_t kMaxBytes = int64_t(640) << 20;
 
 // Every method accepts absent tensors and then returns an absent one: a chain reports its first error only.
@@ -69,13 +70,6 @@ class Emitter {
   mlir::Location location() const { return loc; }
   mlir::MLIRContext* context() const { return builder.getContext(); }
   mlir::OpBuilder& ops() { return builder; }
-
-  // A rank has one row of a batch of several, so any dimension of size 1 may be the batch: reductions of such
-  // dimensions stay, and so do reshapes to the same shape that may move the batch.
-  void splitIntoRows() { oneRow = true; }
-
-  // Ops on known values that stayed ops because of the limits above.
-  int64_t unfoldedOps() const { return unfolded; }
 
   // To be called when the insertion point leaves the block: values materialized so far are not visible there.
   void forget() { constants.clear(), materialized.clear(); }
@@ -117,8 +111,7 @@ class Emitter {
   Tensor stopGradient(const Tensor& x);  // x itself if it cannot have one
   Tensor iota(mlir::Type type, llvm::ArrayRef<int64_t> shape, int64_t axis);
 
-  // `moves`: where a rank has one row, even a reshape to the same shape may move it between dimensions of size 1.
-  Tensor reshape(const Tensor& x, llvm::ArrayRef<int64_t> shape, bool moves = false);
+  Tensor reshape(const Tensor& x, llvm::ArrayRef<int64_t> shape);
   Tensor expand(const Tensor& x, llvm::ArrayRef<int64_t> shape);  // numpy broadcasting to exactly this shape
   Tensor transpose(const Tensor& x, llvm::ArrayRef<int64_t> permutation);
   Tensor slice(const Tensor& x, llvm::ArrayRef<int64_t> starts, llvm::ArrayRef<int64_t> sizes,
@@ -129,6 +122,9 @@ class Emitter {
              llvm::ArrayRef<int64_t> interior = {});
   Tensor concat(llvm::ArrayRef<Tensor> operands, int64_t axis);
   Tensor gather(const Tensor& data, Tensor indices, int64_t axis);
+  // Looks up in each entry of the first dimension by its own positions in the second: data [n, size, r...] and
+  // positions [n, k...] give [n, k..., r...]. Rows of the batch stay apart.
+  Tensor gatherWithin(const Tensor& data, const Tensor& positions);
   // As train.gather_elements, train.scatter and train.top_k. Indices of any integer type.
   Tensor gatherElements(const Tensor& data, Tensor indices, int64_t axis);
   Tensor scatter(train::ScatterKind kind, const Tensor& data, Tensor indices, const Tensor& update, int64_t axis);
@@ -160,14 +156,14 @@ class Emitter {
   using Accepts = bool (*)(mlir::Type element);
   Tensor unary(const Tensor& x, Accepts accepts, Create create);
   Tensor binary(const Tensor& x, const Tensor& y, Accepts accepts, Create create);
+  Tensor partOfConcat(const Tensor& x, llvm::ArrayRef<int64_t> starts, llvm::ArrayRef<int64_t> sizes,
+                      llvm::ArrayRef<int64_t> steps);
   mlir::Value matrixOperand(const Tensor& x, bool& transposed);
 
   mlir::OpBuilder& builder;
   mlir::Location loc;
   std::string node;
   std::string mismatchHint;
-  bool oneRow = false;
-  int64_t unfolded = 0;
   mlir::Block scratch;  // of ops that are evaluated; its arguments stand for constants
   llvm::DenseMap<mlir::Attribute, mlir::Value> constants;
   // By a constant's data, as long as that lives: large data are turned into an attribute (and hashed) once.

@@ -228,12 +228,13 @@ FailureOr<Tensor> Importer::importLoss() {
       return emit.error() << "the model already has a value named '" << request->target
                           << "'; name the input that --loss adds by target=NAME";
     std::string target;
-    loss = buildLoss(*this, *request, loss, rows, [&](RankedTensorType type) {
+    const int64_t at = rowDimensionOfOutput(request->output);
+    loss = buildLoss(*this, *request, loss, rows, at, [&](RankedTensorType type) {
       llvm::raw_string_ostream(target) << type;
       return addArgument(request->target, type);
     });
     if (!loss) return failure();
-    decide("loss: " + request->text() + " with the input " + request->target + ": " + target + " of a rank");
+    decide("loss: " + request->text() + " with the input " + request->target + ": " + target);
   }
   if (!loss.isFloat()) return emit.error() << "the loss is not of a floating-point type, so it has no gradient";
   if (loss.count() != 1)
@@ -460,12 +461,10 @@ OwningOpRef<ModuleOp> Importer::run() {
   if (training && !evaluates() && failed(emitOptimizers(*this, *training, *module))) return {};
   // Initializers of a training algorithm may be its state.
   if (!training && !evaluates() && failed(listCopied())) return {};
-  (*module)->setAttr("train.ranks", builder.getI64IntegerAttr(options.shares()));
-  if (options.shares() != options.pieces())
-    (*module)->setAttr("train.widen_to", builder.getI64IntegerAttr(options.pieces()));
+  (*module)->setAttr("train.ranks", builder.getI64IntegerAttr(leaves()));
+  if (leaves() != options.pieces()) (*module)->setAttr("train.widen_to", builder.getI64IntegerAttr(options.pieces()));
   if (options.microBatches > 1)
     (*module)->setAttr("train.micro_batches", builder.getI64IntegerAttr(options.microBatches));
-  if (emit.unfoldedOps()) (*module)->setAttr(train::kUnfoldedAttr, builder.getI64IntegerAttr(emit.unfoldedOps()));
   (*module)->setAttr("train.batch", builder.getI64IntegerAttr(batch));
   (*module)->setAttr("train.model", builder.getStringAttr(model.path()));
   SmallVector<StringRef> names;

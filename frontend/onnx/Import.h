@@ -26,17 +26,14 @@ struct ImportOptions {
   Form form = Form::kTraining;
   int64_t ranks = 1;   // ranks that share the batch
   int64_t leaves = 0;  // pieces of the batch whose sums are added by a tree, a multiple of the pieces; 0: one each
-  int64_t microBatches = 1;  // a power of two; pieces of the batch that a rank computes one after the other
+  int64_t microBatches = 1;  // pieces of the batch that a rank computes one after the other
   int64_t pieces() const { return ranks * microBatches; }
   int64_t shares() const { return leaves ? leaves : pieces(); }
   int64_t batch = 0;  // global batch; binds the leading symbolic dimension of the data inputs (0: not given)
-  // Import so many rows in place of a leaf's (0: a leaf's), so that imports with different numbers of rows can be
-  // compared (passes/train/FollowRows.h). Two in place of one tell the batch from other dimensions of size 1;
-  // train-globalize-loss cuts them back (module attribute `train.two_rows`). The import fails if the graph is fixed to
-  // another number.
-  int64_t rows = 0;
   std::vector<std::pair<std::string, int64_t>> bind;  // other symbolic dimensions, by name
-  std::vector<KnownInput> constants;                  // integer or boolean inputs that are not data
+  std::vector<std::pair<std::string, int64_t>>
+      rows;                           // the dimension of an input that holds the batch, by the input's name
+  std::vector<KnownInput> constants;  // integer or boolean inputs that are not data
   // What to minimise: "" for the only scalar float output, an output's name, or KIND(OUTPUT, KEY=VALUE, ...) of
   // supportedLosses(), which adds an input: `labels` (int64, the output's shape without the classes) or `targets` (f32,
   // the output's shape).
@@ -49,11 +46,13 @@ struct ImportOptions {
   enum class BatchNorm { automatic, sync, local, eval } batchNorm = BatchNorm::automatic;
 };
 
-// The forward step of one leaf, that is of one rank where there is a leaf for each: `train.parameter` symbols and a
-// `func.func @step` that ends in `train.loss`. Shapes are one leaf's (batch / leaves rows), all static; nothing of ONNX
-// is left; weights are named, never read. Module attributes: `train.ranks` (the leaves), `train.widen_to` (the pieces,
-// if they are fewer), `train.micro_batches` (if there are several) and `train.batch` (i64), `train.decisions`
-// (strings), `train.model` (the path as given). A model with its own optimizer (training_info) also yields
+// The forward step of the global batch: `train.parameter` symbols and a `func.func @step` that ends in `train.loss`.
+// Shapes are all static; nothing of ONNX is left; weights are named, never read. A graph that is fixed to one row takes
+// any batch: its step is that of one row (module attribute `train.one_row`), and each row of the batch is a leaf.
+// Module attributes: `train.ranks` (the leaves), `train.widen_to` (the pieces, if they are fewer),
+// `train.micro_batches` (if there are several) and `train.batch` (i64), `train.decisions` (strings), `train.model` (the
+// path as given). Arguments have the rows first: an input that has them in another dimension, which `rows` names or the
+// symbol that all inputs share, is transposed. A model with its own optimizer (training_info) also yields
 // `train.optimizer` symbols, named by an attribute `train.optimizer` of the parameters they update. On failure the
 // result is null and one error has been emitted.
 //
@@ -92,7 +91,8 @@ struct Survey {
   std::vector<File> missing;
   std::vector<std::string> notes;  // warnings and what was assumed
   Parameters trained, frozen;
-  bool exact = false;  // what is trained; false: at most so much
+  bool exact = false;         // what is trained; false: at most so much
+  bool batchAssumed = false;  // the graph has no size of the batch, and none is given
 
   // Whether the graph can be compiled; weights may be missing.
   bool trainable() const { return obstacles.empty() && unsupported.empty() && refused.empty() && unbound.empty(); }

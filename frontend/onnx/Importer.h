@@ -206,8 +206,10 @@ class Importer {
   llvm::StringSet<> warned;      // which traps were reported
   Surveyor* surveyor = nullptr;  // goes on after errors; null: the first error ends the import
   bool evaluates() const { return options.form != Form::kTraining; }
-  // From a count for the rows that are imported to one for the rows of a leaf.
-  int64_t ofLeaf(int64_t count) const { return options.rows ? count / rows * leafRows() : count; }
+  // The leaves that the batch is divided into.
+  int64_t leaves() const { return oneRow ? batch : options.shares(); }
+  // The graph is fixed to one row: each row of the batch is a leaf.
+  bool takesOneRow() const { return oneRow; }
 
  private:
   mlir::LogicalResult readTrainingForm();
@@ -236,7 +238,12 @@ class Importer {
   bool isWhole(const onnx::ValueInfoProto& input) const;  // the same for all rows
   mlir::LogicalResult bindInput(const onnx::ValueInfoProto& input);
   mlir::LogicalResult splitBatch();
-  int64_t leafRows() const { return std::max<int64_t>(batch / options.shares(), 1); }
+  // The dimension of an input that holds the rows.
+  int64_t rowDimension(const onnx::ValueInfoProto& input) const;
+  // The dimension of an output that has the batch's symbol, where an input has its rows second.
+  int64_t rowDimensionOfOutput(llvm::StringRef output) const;
+  mlir::LogicalResult findRows(const llvm::StringSet<>& read);
+  mlir::LogicalResult bindRows(const onnx::ValueInfoProto& input, llvm::StringRef orConstant);
   // Inputs of the model, inputs or outputs of a node, and operands of an op. A plan, its proof and its schedule take
   // time for each pair of operands.
   static constexpr int64_t kMaxOperands = 1 << 12;
@@ -270,9 +277,11 @@ class Importer {
   llvm::StringMap<GraphValue> reads;                      // parameters read so far, and their views
   std::string lossName;                                   // the output that the loss is, or is made of
   std::optional<LossRequest> request;                     // how it is made of it
-  int64_t batch = 0, rows = 0;                            // global, and that are imported: those of a leaf
-  llvm::StringMap<int64_t> sizes;                         // of symbolic dimensions, for one rank
-  int64_t inlined = 0;  // nodes imported so far, to bound what functions and loops may expand to
+  int64_t batch = 0, rows = 0;  // of the batch, and of the step: the same, or one (takesOneRow)
+  bool oneRow = false;
+  llvm::StringMap<int64_t> rowDimensions;  // by input, where it is not 0
+  llvm::StringMap<int64_t> sizes;          // of symbolic dimensions, for one rank
+  int64_t inlined = 0;                     // nodes imported so far, to bound what functions and loops may expand to
   // Counts the ops that the builder inserts, and the most operands of one.
   struct OpCounter : mlir::OpBuilder::Listener {
     void notifyOperationInserted(mlir::Operation* op, mlir::OpBuilder::InsertPoint) override;

@@ -1,5 +1,6 @@
 // The inputs of the step: the batch, the dimensions that are bound, and the inputs that are constants.
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/RowsFirst.h"
 #include "frontend/onnx/Surveyor.h"
 
 using namespace mlir;
@@ -7,15 +8,24 @@ using namespace mlir;
 namespace sheaf::frontend {
 
 LogicalResult Importer::splitBatch() {
-  if (batch % options.shares()) {
+  rows = oneRow ? 1 : batch;
+  const int64_t pieces = options.pieces();
+  if (oneRow &&
+      (batch % pieces || !llvm::isPowerOf2_64(uint64_t(batch / pieces)) || (options.leaves && options.leaves != batch)))
+    emitError(model.location()) << "the graph is fixed to one row, so each row of the batch is a leaf, and --batch "
+                                << batch << " is not "
+                                << (options.leaves ? "--leaves " + Twine(options.leaves)
+                                                   : Twine(pieces) + " times a power of two")
+                                << ": give --batch " << (options.leaves ? options.leaves : pieces)
+                                << ", or export the model with a dynamic batch";
+  else if (batch % leaves())
     emitError(model.location()) << "--batch " << batch << " does not divide into " << options.shares()
                                 << (options.leaves             ? " leaves"
                                     : options.microBatches > 1 ? " pieces: --ranks times --micro-batches"
                                                                : " ranks");
-    if (!surveyor) return failure();
-  }
-  rows = options.rows ? options.rows : leafRows();
-  return success();
+  else
+    return success();
+  return success(surveyor);
 }
 
 LogicalResult Importer::bindConstant(const onnx::ValueInfoProto& input, const KnownInput& known) {
@@ -35,8 +45,77 @@ LogicalResult Importer::bindConstant(const onnx::ValueInfoProto& input, const Kn
   return success();
 }
 
+int64_t Importer::rowDimension(const onnx::ValueInfoProto& input) const {
+  auto found = rowDimensions.find(input.name());
+  return found == rowDimensions.end() ? 0 : found->second;
+}
+
+int64_t Importer::rowDimensionOfOutput(StringRef output) const {
+  const onnx::ValueInfoProto* info = model.valueType(output);
+  if (rowDimensions.empty() || !info) return 0;
+  for (const onnx::ValueInfoProto* input : dataInputs) {
+    const auto& dims = input->type().tensor_type().shape().dim();
+    if (rowDimension(*input) >= dims.size()) continue;
+    const std::string& symbol = dims[int(rowDimension(*input))].dim_param();
+    if (symbol.empty()) continue;
+    for (auto [d, dim] : llvm::enumerate(info->type().tensor_type().shape().dim()))
+      if (dim.dim_param() == symbol) return int64_t(d);
+  }
+  return 0;
+}
+
+// Finds inputs whose rows are not in their first dimension: those that --rows names, or, without it, all if they share
+// one symbol, and not as their first dimension. A symbol that --bind gives a size next to --batch is not that of the
+// rows, nor is one that comes first in no input while other symbols do: [s72, sequence], [s97, sequence].
+LogicalResult Importer::findRows(const llvm::StringSet<>& read) {
+  for (const auto& [name, dimension] : options.rows) {
+    auto input = llvm::find_if(dataInputs, [&](const auto* info) { return info->name() == name; });
+    const bool found = input != dataInputs.end();
+    const int64_t rank = found ? (*input)->type().tensor_type().shape().dim_size() : 0;
+    if (found && dimension < rank) {
+      rowDimensions[name] = dimension;
+      continue;
+    }
+    auto error = emitError(model.location()) << "--rows " << name << "=" << dimension << ": ";
+    found ? error << "the input has " << rank << " dimensions, counted from 0" : error << "the model has no such input";
+    if (!surveyor) return failure();
+  }
+  if (!options.rows.empty()) return success();
+  auto isSized = [&](const auto& dim) {
+    return dim.has_dim_value() || (options.batch && sizes.contains(dim.dim_param()));
+  };
+  std::optional<std::vector<std::string>> shared;
+  for (const onnx::ValueInfoProto* input : dataInputs) {
+    if (!read.contains(input->name())) continue;
+    std::vector<std::string> symbols;
+    for (const auto& dim : input->type().tensor_type().shape().dim()) {
+      const std::string& symbol = dim.dim_param();
+      if (!symbol.empty() && !isSized(dim) && !llvm::is_contained(symbols, symbol)) symbols.push_back(symbol);
+    }
+    if (shared)
+      llvm::erase_if(*shared, [&](const std::string& symbol) { return !llvm::is_contained(symbols, symbol); });
+    else
+      shared = symbols;
+  }
+  if (!shared || shared->size() != 1) return success();
+  bool comesFirst = false, othersComeFirst = false;
+  for (const onnx::ValueInfoProto* input : dataInputs) {
+    if (!read.contains(input->name())) continue;
+    const auto& first = input->type().tensor_type().shape().dim(0);
+    comesFirst |= first.dim_param() == shared->front();
+    othersComeFirst |= !isSized(first) && first.dim_param() != shared->front();
+  }
+  if (othersComeFirst && !comesFirst) return success();
+  for (const onnx::ValueInfoProto* input : dataInputs) {
+    const auto& dims = input->type().tensor_type().shape().dim();
+    auto found = llvm::find_if(dims, [&](const auto& dim) { return dim.dim_param() == shared->front(); });
+    if (read.contains(input->name()) && found != dims.begin()) rowDimensions[input->name()] = found - dims.begin();
+  }
+  return success();
+}
+
 bool Importer::isWhole(const onnx::ValueInfoProto& input) const {
-  if (!evaluates()) return false;
+  if (!evaluates() || rowDimensions.contains(input.name())) return false;
   auto first = [](const onnx::ValueInfoProto& value) -> const onnx::TensorShapeProto::Dimension* {
     const auto& shape = value.type().tensor_type().shape();
     return shape.dim_size() ? &shape.dim(0) : nullptr;
@@ -47,7 +126,7 @@ bool Importer::isWhole(const onnx::ValueInfoProto& input) const {
   // The batch is what is symbolic; where nothing is, it is the first input's.
   for (const onnx::ValueInfoProto* other : dataInputs)
     if (const auto* batch = first(*other); batch && !batch->has_dim_value())
-      return rows == 0 || dim->dim_value() != leafRows();
+      return rows == 0 || dim->dim_value() != rows;
   for (const onnx::ValueInfoProto* other : dataInputs)
     if (const auto* batch = first(*other)) return batch->dim_value() != dim->dim_value();
   return true;
@@ -97,7 +176,16 @@ LogicalResult Importer::bindDimensions() {
     if (positive) error() << "--bind names the dimension '" << name << "' twice";
     if (!surveyor) return failure();
   }
-  batch = options.batch;
+  if (failed(findRows(read))) return failure();
+  // The graph is fixed to one row where all of its inputs are.
+  oneRow = true;
+  for (const onnx::ValueInfoProto* input : dataInputs) {
+    const auto& shape = input->type().tensor_type().shape();
+    if (read.contains(input->name()) && !isWhole(*input))
+      oneRow &= shape.dim_size() && shape.dim(int(rowDimension(*input))).dim_value() == 1;
+  }
+  batch = options.batch ? options.batch : oneRow ? options.shares() : 0;
+  oneRow &= batch > 1;
   if (batch && failed(splitBatch())) return failure();
 
   const auto count = llvm::count_if(dataInputs, [&](const auto* input) { return read.contains(input->name()); });
@@ -118,16 +206,47 @@ LogicalResult Importer::bindDimensions() {
     batch = options.shares();
     if (failed(splitBatch())) return failure();
   }
-  if (rows == 2 && leafRows() == 1) (*module)->setAttr(train::kTwoRowsAttr, builder.getUnitAttr());
-  if (rows == 1 && (options.shares() > 1 || evaluates())) {
-    if (options.shares() > 1) emit.splitIntoRows();
+  if (oneRow) {
     (*module)->setAttr(train::kOneRowAttr, builder.getUnitAttr());
+    decide(
+        "the graph is fixed to one row: each row of the batch is a leaf, and the loss is the mean of the rows' "
+        "losses, also where it counts labels");
   }
   for (const auto& [name, size] : options.bind)
     if (!known.contains(name)) {
       error() << "--bind " << name << ": no input has a dimension of that name";
       if (!surveyor) return failure();
     }
+  return success();
+}
+
+// Binds the dimension of an input that holds the batch. `orConstant` ends an error.
+LogicalResult Importer::bindRows(const onnx::ValueInfoProto& input, StringRef orConstant) {
+  const auto& dim = input.type().tensor_type().shape().dim(int(rowDimension(input)));
+  auto error = [&] { return emitError(model.location()) << "input " << describe(input); };
+  const bool symbolic = !dim.has_dim_value();
+  if (!batch) {
+    auto bound = symbolic && !dim.dim_param().empty() ? sizes.find(dim.dim_param()) : sizes.end();
+    if (bound != sizes.end())
+      batch = bound->second;
+    else if (!symbolic)
+      batch = dim.dim_value();
+    else if (surveyor)
+      batch = surveyor->assumeBatch(options.shares());
+    else
+      return error() << ": the batch size is not bound; give --batch B";
+    if (failed(splitBatch())) return failure();
+  }
+  if (symbolic && !dim.dim_param().empty()) sizes[dim.dim_param()] = rows;
+  if (symbolic || dim.dim_value() == rows) return success();
+  if (options.form == Form::kEvaluation)
+    error() << " was exported for a batch of " << dim.dim_value() << " rows, and an evaluation takes the " << rows
+            << " of a micro-batch: leave out --micro-batches, or export it with a dynamic batch" << orConstant;
+  else
+    error() << " was exported for a batch of " << dim.dim_value() << " rows; give --batch " << dim.dim_value()
+            << ", or export it with a dynamic batch" << orConstant;
+  if (!surveyor) return failure();
+  rows = dim.dim_value();
   return success();
 }
 
@@ -147,30 +266,8 @@ LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
   for (auto [i, dim] : llvm::enumerate(tensor.shape().dim())) {
     if (dim.has_dim_value() && dim.dim_value() < 1)
       return error() << "input " << describe(input) << " has a dimension of " << dim.dim_value();
-    if (i == 0 && !isWhole) {
-      bool symbolic = !dim.has_dim_value();
-      auto bound = symbolic && !dim.dim_param().empty() ? sizes.find(dim.dim_param()) : sizes.end();
-      if (!batch && bound != sizes.end())
-        batch = bound->second;
-      else if (!batch && symbolic && surveyor)
-        batch = surveyor->assumeBatch(options.shares());
-      else if (!batch && symbolic)
-        return error() << "input " << describe(input) << ": the batch size is not bound; give --batch B";
-      else if (!batch)
-        batch = dim.dim_value() * options.shares();
-      if (failed(splitBatch())) return failure();
-      // A graph that is fixed to one row is not known to take another number of them.
-      const bool another = options.rows && leafRows() > 1;
-      if (!symbolic && (another ? leafRows() : rows) != dim.dim_value()) {
-        error() << "input " << describe(input) << " was exported for " << dim.dim_value()
-                << " rows a rank; give --batch " << dim.dim_value() * options.shares()
-                << ", or export it with a dynamic batch" << orConstant;
-        if (!surveyor) return failure();
-        shape.push_back(rows = dim.dim_value());
-        continue;
-      }
-      if (!symbolic) step->setAttr(train::kFixedRowsAttr, builder.getUnitAttr());
-      if (symbolic && !dim.dim_param().empty()) sizes[dim.dim_param()] = rows;
+    if (int64_t(i) == rowDimension(input) && !isWhole) {
+      if (failed(bindRows(input, orConstant))) return failure();
       shape.push_back(rows);
       continue;
     }
@@ -189,7 +286,14 @@ LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
                      << "' is not bound; give --bind '" << dim.dim_param() << "=SIZE'";
   }
   if (!elementCount(shape)) return error() << "input '" << input.name() << "' has too many elements";
-  Value argument = addArgument(input.name(), RankedTensorType::get(shape, element));
+  const int64_t dimension = rowDimension(input);
+  const RowsFirst data(shape, dimension);
+  Value argument = addArgument(input.name(), RankedTensorType::get(data.shape, element));
+  if (dimension) {
+    emit.enter(model.location(), "input '" + input.name() + "'");
+    root.values[input.name()].tensor = emit.transpose(argument, data.permutation);
+    decide("input " + input.name() + ": rows in dimension " + Twine(dimension) + "; its data have them first");
+  }
   if (!isWhole) return success();
   whole.insert(argument);
   step.setArgAttr(step.getNumArguments() - 1, "train.whole", builder.getUnitAttr());

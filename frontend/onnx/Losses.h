@@ -28,9 +28,9 @@ struct LossRequest {
 mlir::FailureOr<std::optional<LossRequest>> parseLoss(llvm::StringRef text,
                                                       llvm::function_ref<mlir::InFlightDiagnostic()> error);
 
-// The mean loss, a scalar, of an output [batch, ...]; absent after an error. `addTarget` declares the input to compare
-// it with, given its type, whose first dimension is this rank's `rows`.
-Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& output, int64_t rows,
+// The mean loss, a scalar, of an output whose dimension `rowsAt` has the batch's `rows`; absent after an error.
+// `addTarget` declares the input to compare it with, given its type, whose first dimension is the rows.
+Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& output, int64_t rows, int64_t rowsAt,
                  llvm::function_ref<mlir::Value(mlir::RankedTensorType)> addTarget);
 
 // What the operators of losses share with them (OpsLoss.cpp).

@@ -179,13 +179,12 @@ class GridSampler {
       taps.push_back(tapsOf(at, x.dim(2 + d)));
       if (taps.back().empty()) return failure();
     }
-    // The channels last, and all positions of all images as rows.
+    // The channels last, and all positions of an image as rows.
     Shape permutation{0};
     for (int64_t d = 0; d < spatial; ++d) permutation.push_back(2 + d);
     permutation.push_back(1);
-    Tensor rows = e.reshape(e.transpose(x, permutation), {x.count() / x.dim(1), x.dim(1)});
-    Tensor image = e.iota(e.ops().getI64Type(), places, 0);
-    Tensor sum = combine(rows, taps, 0, {image, {}});
+    Tensor rows = e.reshape(e.transpose(x, permutation), {x.dim(0), x.count() / x.dim(1) / x.dim(0), x.dim(1)});
+    Tensor sum = combine(rows, taps, 0, {});
     Shape back{0, spatial + 1};
     for (int64_t d = 0; d < spatial; ++d) back.push_back(1 + d);
     return n.set(0, e.transpose(sum, back));
@@ -264,7 +263,7 @@ class GridSampler {
   // The sum over the neighbours of dimensions d and later of the rows at `so`, weighted.
   Tensor combine(const Tensor& rows, const std::vector<std::vector<Tap>>& taps, size_t d, Tap so) {
     if (d == taps.size()) {
-      Tensor values = e.gather(rows, so.index, 0);
+      Tensor values = e.gatherWithin(rows, so.index);
       if (!so.weight || !values) return values;
       Shape column(so.weight.shape());
       column.push_back(1);
@@ -272,7 +271,8 @@ class GridSampler {
     }
     Tensor sum;
     for (const Tap& tap : taps[d]) {
-      Tensor index = e.binary<train::AddOp>(e.scalar<train::MulOp>(so.index, double(x.dim(2 + d))), tap.index);
+      Tensor index = tap.index;
+      if (so.index) index = e.binary<train::AddOp>(e.scalar<train::MulOp>(so.index, double(x.dim(2 + d))), index);
       Tensor weight = so.weight && tap.weight ? e.binary<train::MulOp>(so.weight, tap.weight)
                                               : (so.weight ? so.weight : tap.weight);
       Tensor part = combine(rows, taps, d + 1, {index, weight});

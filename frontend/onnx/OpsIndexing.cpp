@@ -61,51 +61,94 @@ Tensor positive(Emitter& e, const Tensor& indices, int64_t size) {
   return e.select(negative, e.scalar<train::AddOp>(wide, double(size)), wide);
 }
 
-// x[arange(n), i, ..] with known indices i that are the same for all rows: i is looked up within each row, so that rows
-// of the batch stay apart. Nothing if the columns of indices are of another kind.
-std::optional<Tensor> gatherInRows(Emitter& e, const Tensor& data, ArrayRef<Tensor> columns) {
+// True if a column of indices is known and counts the rows along dimension `d` of the indices.
+bool countsRows(const Tensor& column, int64_t d, int64_t rows) {
+  if (!column.constant() || column.dim(d) != rows) return false;
+  Constant known = *column.constant();
+  for (int64_t j = 0; j < column.rank(); ++j) {
+    if (j == d) continue;
+    if (!known.repeats(j, 1)) return false;
+    known = known.first(j, 1);
+  }
+  const std::vector<int64_t> indices = known.integers();
+  return llvm::all_of(llvm::seq(rows), [&](int64_t row) { return indices[row] == row || indices[row] == row - rows; });
+}
+
+// Columns of indices as positions in the dimensions of `sizes` as one.
+Tensor positionOf(Emitter& e, ArrayRef<Tensor> columns, ArrayRef<int64_t> sizes) {
+  Tensor position;
+  for (auto [column, size] : llvm::zip(columns, sizes)) {
+    Tensor index = positive(e, column, size);
+    position = position ? e.binary<train::AddOp>(e.scalar<train::MulOp>(position, double(size)), index) : index;
+  }
+  return position;
+}
+
+// The known positions within a row, counted from its start, where they are the same for all rows along dimension `d` of
+// the indices.
+std::optional<std::vector<int64_t>> positionsInRow(ArrayRef<Tensor> columns, ArrayRef<int64_t> sizes, int64_t d) {
   constexpr int64_t kMost = 1 << 22;
-  const int64_t n = data.dim(0), count = columns[0].count();
-  if (n == 0 || count == 0 || count > kMost) return std::nullopt;
-  // The position in the other indexed dimensions as one.
-  std::vector<int64_t> first, position(count, 0);
-  int64_t size = 1;
+  std::vector<int64_t> within;
+  for (auto [column, size] : llvm::zip(columns, sizes)) {
+    if (!column.constant() || column.count() / column.dim(d) > kMost || !column.constant()->repeats(d, 1))
+      return std::nullopt;
+    const std::vector<int64_t> indices = column.constant()->first(d, 1).integers();
+    within.resize(indices.size(), 0);
+    for (auto [place, i] : llvm::zip(within, indices)) {
+      if (i < 0 || i >= size) return std::nullopt;
+      place = place * size + i;
+    }
+  }
+  return within;
+}
+
+// x[arange(n), i, ..]: i is looked up within each row, so that rows of the batch stay apart. Nothing if the first
+// column of indices is of another kind.
+std::optional<Tensor> gatherInRows(Emitter& e, const Tensor& data, ArrayRef<Tensor> columns) {
+  const int64_t n = data.dim(0);
+  const Shape places(columns[0].shape());
+  if (n == 0 || columns[0].count() == 0) return std::nullopt;
+  auto dimensions = llvm::seq<int64_t>(0, places.size());
+  auto found = llvm::find_if(dimensions, [&](int64_t d) { return countsRows(columns[0], d, n); });
+  if (found == dimensions.end()) return std::nullopt;
+  const int64_t d = *found;
+  const ArrayRef<int64_t> sizes = data.shape().slice(1, columns.size() - 1);
+  const int64_t size = *elementCount(sizes), count = columns[0].count() / n;
+  Shape rows{n, size}, picked{n}, front{d}, back;
+  for (int64_t j : dimensions)
+    if (j != d) picked.push_back(places[j]), front.push_back(j);
+  for (int64_t trailing : data.shape().drop_front(columns.size())) {
+    rows.push_back(trailing);
+    picked.push_back(trailing);
+  }
+  for (int64_t j = 0; j < int64_t(picked.size()); ++j) back.push_back(j < d ? j + 1 : j == d ? 0 : j);
+  Tensor result = e.reshape(data, rows);
+  SmallVector<Tensor> others(columns.drop_front());
+  for (auto [column, extent] : llvm::zip(others, sizes))
+    if (column.constant()) column = positive(e, column, extent);
+  auto within = others.empty() ? std::vector<int64_t>(size_t(count), 0) : positionsInRow(others, sizes, d);
+  if (!within) {
+    result = e.gatherWithin(result, e.transpose(positionOf(e, others, sizes), front));
+  } else if (int64_t(within->size()) != size || !llvm::equal(*within, llvm::seq(size))) {
+    result = e.gather(result, e.integers(*within), 1);
+  }
+  return e.transpose(e.reshape(result, picked), back);
+}
+
+// The result where all elements of the data are equal and all indices are known to be in range: that element.
+std::optional<Tensor> gatherEqual(const Tensor& data, ArrayRef<Tensor> columns, int64_t batch,
+                                  ArrayRef<int64_t> shape) {
+  if (!data.constant() || !data.constant()->isSplat()) return std::nullopt;
   for (auto [k, column] : llvm::enumerate(columns)) {
     if (!column.constant()) return std::nullopt;
-    std::vector<int64_t> indices = column.constant()->integers();
-    for (auto [p, i] : llvm::enumerate(indices)) {
-      if (i < 0) i += data.dim(k);
-      if (i < 0 || i >= data.dim(k)) return std::nullopt;
-      if (k) position[p] = position[p] * data.dim(k) + i;
-    }
-    if (k) size *= data.dim(k);
-    if (k == 0) first = std::move(indices);
+    const int64_t size = data.dim(batch + int64_t(k));
+    for (int64_t i : column.constant()->storedElements().i)
+      if (i < -size || i >= size) return std::nullopt;
   }
-  Shape shape(columns[0].shape());
-  for (int64_t d = 0, inner = count; d < int64_t(shape.size()); ++d) {
-    inner /= shape[d];
-    auto row = [&](int64_t p) { return p / inner % n; };
-    auto inRow = [&](int64_t p) { return first[p] == row(p) && position[p] == position[p - row(p) * inner]; };
-    if (shape[d] != n || !llvm::all_of(llvm::seq(count), inRow)) continue;
-    std::vector<int64_t> within;
-    for (int64_t p = 0; p < count; ++p)
-      if (row(p) == 0) within.push_back(position[p]);
-    const bool whole = int64_t(within.size()) == size && llvm::equal(within, llvm::seq(size));
-    Shape rows{n, size}, picked{n}, permutation;
-    for (int64_t j = 0; j < int64_t(shape.size()); ++j)
-      if (j != d) picked.push_back(shape[j]);
-    for (int64_t trailing : data.shape().drop_front(columns.size())) {
-      rows.push_back(trailing);
-      picked.push_back(trailing);
-    }
-    for (int64_t j = 0; j < int64_t(picked.size()); ++j) permutation.push_back(j < d ? j + 1 : j == d ? 0 : j);
-    auto type = RankedTensorType::get({int64_t(within.size())}, e.ops().getI64Type());
-    Tensor indices = *Constant::fromAttribute(DenseElementsAttr::get(type, ArrayRef<int64_t>(within)));
-    Tensor result = e.reshape(data, rows);
-    if (!whole) result = e.gather(result, indices, 1);
-    return e.transpose(e.reshape(result, picked), permutation);
-  }
-  return std::nullopt;
+  Constant result = *data.constant();
+  result.type = RankedTensorType::get(shape, data.elementType());
+  result.stored.assign(shape.size(), 1);
+  return result;
 }
 
 LogicalResult gatherNd(Node& n) {
@@ -127,19 +170,19 @@ LogicalResult gatherNd(Node& n) {
   for (int64_t k = 0; k < tuple; ++k)
     columns.push_back(e.reshape(e.sliceAlong(indices, indices.rank() - 1, k, 1), places));
   if (!columns.back()) return failure();
-  if (batch == 0)
-    if (auto result = gatherInRows(e, data, columns)) return n.set(0, *result);
-  // The indexed dimensions as one, indexed by the position in it; those of the batch by the row itself.
-  Shape rows{1};
+  if (auto result = gatherEqual(data, columns, batch, shape)) return n.set(0, *result);
+  if (auto result = batch == 0 ? gatherInRows(e, data, columns) : std::nullopt) return n.set(0, *result);
+  // The indexed dimensions as one, indexed by the position in it.
+  Tensor position = positionOf(e, columns, data.shape().slice(batch, tuple));
+  Shape rows{*elementCount(data.shape().slice(batch, tuple))};
   llvm::append_range(rows, data.shape().drop_front(batch + tuple));
-  Tensor position;
-  for (int64_t d = 0; d < batch + tuple; ++d) {
-    rows[0] *= data.dim(d);
-    Tensor index = d < batch ? e.iota(e.ops().getI64Type(), places, d) : columns[d - batch];
-    if (d >= batch) index = positive(e, index, data.dim(d));
-    position = d ? e.binary<train::AddOp>(e.scalar<train::MulOp>(position, double(data.dim(d))), index) : index;
-  }
-  return n.set(0, e.gather(e.reshape(data, rows), position, 0));
+  if (batch == 0) return n.set(0, e.gather(e.reshape(data, rows), position, 0));
+  // Within the entries of the dimensions that both share, which are one.
+  const int64_t shared = *elementCount(ArrayRef<int64_t>(places).take_front(batch));
+  rows.insert(rows.begin(), shared);
+  Shape each{shared};
+  llvm::append_range(each, ArrayRef<int64_t>(places).drop_front(batch));
+  return n.set(0, e.reshape(e.gatherWithin(e.reshape(data, rows), e.reshape(position, each)), shape));
 }
 
 LogicalResult gatherElements(Node& n) {

@@ -24,15 +24,6 @@ Shape inverse(ArrayRef<int64_t> permutation) {
   return result;
 }
 
-// x [B, T, ...] with its rows at positions [B, U] of their own b: [B, U, ...].
-Tensor takeRows(Emitter& e, const Tensor& x, const Tensor& positions) {
-  if (!x || !positions) return {};
-  Shape rows{x.dim(0) * x.dim(1)};
-  llvm::append_range(rows, x.shape().drop_front(2));
-  Tensor first = e.scalar<train::MulOp>(e.iota(e.ops().getI64Type(), positions.shape(), 0), double(x.dim(1)));
-  return e.gather(e.reshape(x, rows), e.binary<train::AddOp>(first, positions), 0);
-}
-
 // One integer for each row, as [B, 1] of i64; absent after an error.
 Tensor perRow(Node& n, const Tensor& v, int64_t rows) {
   if (v.rank() != 1 || v.dim(0) != rows || v.isFloat() || v.isBool())
@@ -52,7 +43,7 @@ LogicalResult reverseSequence(Node& n) {
   Tensor at = e.iota(e.ops().getI64Type(), {x.dim(batch), x.dim(time)}, 1);
   Tensor mirrored = e.scalar<train::SubOp>(e.binary<train::SubOp>(lengths, at), 1);
   Tensor positions = e.select(e.compare(Predicate::lt, at, lengths), mirrored, at);
-  return n.set(0, e.transpose(takeRows(e, e.transpose(x, permutation), positions), inverse(permutation)));
+  return n.set(0, e.transpose(e.gatherWithin(e.transpose(x, permutation), positions), inverse(permutation)));
 }
 
 LogicalResult tensorScatter(Node& n) {
@@ -78,7 +69,7 @@ LogicalResult tensorScatter(Node& n) {
   Tensor zero = e.splatLike(from, 0), last = e.splatLike(from, double(length - 1));
   Tensor written = e.binary<train::AndOp>(e.compare(Predicate::ge, from, zero), e.compare(Predicate::le, from, last));
   Tensor positions = e.binary<train::MinOp>(e.binary<train::MaxOp>(from, zero), last);
-  Tensor taken = takeRows(e, e.transpose(update, permutation), positions);
+  Tensor taken = e.gatherWithin(e.transpose(update, permutation), positions);
   Tensor cache = e.transpose(past, permutation);
   if (!taken || !cache || !written) return failure();
   Shape aligned(past.rank(), 1);

@@ -28,7 +28,7 @@ LogicalResult reshape(Node& n) {
     }
   }
   if (inferred >= 0) (*dims)[inferred] = known ? x.count() / known : 0;
-  return n.set(0, n.emit.reshape(x, *dims, true));
+  return n.set(0, n.emit.reshape(x, *dims));
 }
 
 LogicalResult flatten(Node& n) {

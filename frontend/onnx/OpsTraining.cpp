@@ -84,12 +84,16 @@ Tensor moved(Emitter& e, const Tensor& old, const Tensor& moment, double momentu
 LogicalResult normalizeByBatch(Node& n, const Tensor& x, double epsilon, bool local) {
   Emitter& e = n.emit;
   Importer& importer = n.importer;
-  const int64_t ranks = importer.options.shares();
-  const int64_t elements = importer.ofLeaf(x.count() / x.dim(1)) * (local ? 1 : ranks);
+  if (importer.takesOneRow())
+    return n.error()
+           << "takes moments of the batch, in a graph that is fixed to one row of it: export the model with a "
+              "dynamic batch, or give --batch-norm eval";
+  const int64_t leaves = importer.leaves();
+  const int64_t elements = x.count() / x.dim(1) / (local ? leaves : 1);
   if (elements < 2)
     return n.error() << "has " << elements << " element a channel" << (local ? " on a rank" : "")
                      << ", whose variance is 0: give a larger --batch, or --batch-norm eval";
-  if (local && ranks > 1 && !importer.warnedLocal) {
+  if (local && leaves > 1 && !importer.warnedLocal) {
     emitWarning(e.location()) << "--batch-norm local: every rank normalizes by its own rows, so results depend on the "
                                  "number of ranks";
     importer.warnedLocal = true;

@@ -152,6 +152,7 @@ int64_t Surveyor::assume(StringRef dimension, StringRef input) {
 }
 
 int64_t Surveyor::assumeBatch(int64_t ranks) {
+  survey.batchAssumed = true;
   survey.notes.push_back("--batch is not given: one row a rank is assumed");
   return ranks;
 }

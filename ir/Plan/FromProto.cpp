@@ -178,7 +178,7 @@ void Reader::declarations() {
   for (const plan::Generation& g : plan.generations())
     GenerationOp::create(builder, loc, buffers[g.current()], buffers[g.next()]);
   for (const plan::Input& i : plan.inputs())
-    InputOp::create(builder, loc, i.name(), i.type(), list(i.shape()), i.whole(), i.row_mask(),
+    InputOp::create(builder, loc, i.name(), i.type(), list(i.shape()), i.whole(), i.row_mask(), i.row_index(),
                     i.classes() ? builder.getI64IntegerAttr(i.classes()) : IntegerAttr(),
                     i.has_ignored_label() ? builder.getI64IntegerAttr(i.ignored_label()) : IntegerAttr(), i.tokens(),
                     i.perplexity(), i.ids(), i.shifted());

@@ -127,15 +127,16 @@ def Plan_GenerationOp : Plan_Op<"generation"> {
 def Plan_InputOp : Plan_Op<"input"> {
   let summary = "a data input: one rank's rows of one step";
   let description = [{
-    `whole`: the same for all rows and ranks. `row_mask`: 1 for each row that counts, else 0. `classes`: labels in
-    [0, classes), or `ignored`. `tokens`: a row has a label for each token; `perplexity`: theirs is exp(loss).
+    `whole`: the same for all rows and ranks. `row_mask`: 1 for each row that counts, else 0. `row_index`: the rows'
+    numbers in the batch. `classes`: labels in [0, classes), or `ignored`. `tokens`: a row has a label for each token;
+    `perplexity`: theirs is exp(loss).
     `ids`: `classes` is the number of rows of a table that they select. `shifted`: labels that the graph shifts itself.
   }];
   let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape, UnitAttr:$whole, UnitAttr:$row_mask,
-      OptionalAttr<I64Attr>:$classes, OptionalAttr<I64Attr>:$ignored, UnitAttr:$tokens, UnitAttr:$perplexity,
+      UnitAttr:$row_index, OptionalAttr<I64Attr>:$classes, OptionalAttr<I64Attr>:$ignored, UnitAttr:$tokens, UnitAttr:$perplexity,
       UnitAttr:$ids, UnitAttr:$shifted);
-  let assemblyFormat = [{ $name `` $type $shape (`whole` $whole^)? (`row_mask` $row_mask^)? (`classes` $classes^)?
-      (`ignored` $ignored^)? (`tokens` $tokens^)? (`perplexity` $perplexity^)?
+  let assemblyFormat = [{ $name `` $type $shape (`whole` $whole^)? (`row_mask` $row_mask^)? (`row_index` $row_index^)?
+      (`classes` $classes^)? (`ignored` $ignored^)? (`tokens` $tokens^)? (`perplexity` $perplexity^)?
       (`ids` $ids^)? (`shifted` $shifted^)? attr-dict }];
 }
 

@@ -142,6 +142,7 @@ LogicalResult Writer::declaration(Operation* op) {
         for (int64_t d : i.getShape()) out->add_shape(d);
         out->set_whole(i.getWhole());
         out->set_row_mask(i.getRowMask());
+        out->set_row_index(i.getRowIndex());
         if (i.getClasses()) out->set_classes(int64_t(*i.getClasses()));
         if (i.getIgnored()) out->set_ignored_label(int64_t(*i.getIgnored()));
         out->set_tokens(i.getTokens());

@@ -10,7 +10,7 @@ def Train_BatchNormOp : Train_DiffOp<"batch_norm", [Infer]> {
     operand [N, C, ...], with `channels_last` [N, ..., C]; scale and bias [C]. The moments are the mean and the population
     variance over all dimensions but the channels; they are the other two results, [C], in f32 (f64 for f64), and have no
     gradient. With `ranks` above 1 they are the moments of the rows of that many ranks, each of which has as many rows.
-    `local`: whatever the number of ranks, they are those of this rank's rows; `train-globalize-loss` reads it and sets
+    `local`: whatever the number of leaves, they are those of this leaf's rows; `train-partition` reads it and sets
     `ranks`.
 
     ```mlir

@@ -190,6 +190,15 @@ Value sheaf::train::materialize(OpBuilder& builder, Location location, const Con
   return value.getType() == constant.type ? value : Value(BroadcastOp::create(builder, location, constant.type, value));
 }
 
+std::optional<Constant> sheaf::train::knownConstant(Value v) {
+  Operation* op = v.getDefiningOp();
+  auto broadcast = dyn_cast_or_null<BroadcastOp>(op);
+  auto constant = broadcast ? broadcast.getOperand().getDefiningOp<ConstantOp>() : dyn_cast_or_null<ConstantOp>(op);
+  std::optional<Constant> known = constant ? Constant::fromAttribute(constant.getValue()) : std::nullopt;
+  if (known) known->type = cast<RankedTensorType>(v.getType());
+  return known;
+}
+
 // --- bytes and tensors ---
 
 int64_t constants::widthOf(Type element) {

@@ -59,6 +59,9 @@ struct Constant {
   static int64_t liveBytes();
 };
 
+// A value that is a constant, or repeats one along dimensions of size 1. Nothing if it is neither.
+std::optional<Constant> knownConstant(mlir::Value v);
+
 // Elements start, start + stride, ... of an attribute, `count` of them; a splat holds one.
 Tensor readAttribute(mlir::DenseElementsAttr attribute, int64_t start, int64_t stride, int64_t count);
 

@@ -50,12 +50,14 @@ mlir::FailureOr<Tensor> toTensor(mlir::ElementsAttr attribute);
 mlir::DenseElementsAttr toAttribute(const Tensor& tensor);
 
 struct EvaluatorOptions {
-  bool round = false;  // Rounds each op's results to their element type; else all floats are f64.
-  uint64_t seed = 0;   // Of dropout's masks; see Philox.h.
-  int64_t step = 1;    // The 1-based step of dropout's masks.
-  int64_t rank = 0;    // Dropout's element indices start at rank * elements: ranks hold consecutive rows of the batch.
+  bool round = false;           // Rounds each op's results to their element type; else all floats are f64.
+  uint64_t seed = 0;            // Of dropout's masks; see Philox.h.
+  int64_t step = 1;             // The 1-based step of dropout's masks.
+  int64_t rank = 0, ranks = 1;  // they say where the elements of random numbers lie in the global value
   // Turns this rank's term into the sum over all ranks (train.global_sum); none where there is one rank.
   std::function<void(Tensor&)> globalSum;
+  // Fills `all`, which has its type, with the leaves' values one after the other (train.gather_rows).
+  std::function<void(const Tensor& own, Tensor& all)> gatherRows;
 };
 
 // One element: in `f` that of a float type, in `i` that of an integer type or a boolean.

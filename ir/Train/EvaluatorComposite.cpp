@@ -79,16 +79,18 @@ LogicalResult crossEntropy(CrossEntropyOp op, const Tensor& logits, const Tensor
 }
 
 // The random word of a local element of a tensor of `size` elements a rank.
-uint32_t randomWord(int64_t node, int64_t e, int64_t size, const EvaluatorOptions& options) {
-  uint64_t element = uint64_t(options.rank) * uint64_t(size) + uint64_t(e);
-  return philox(options.seed, element / 4, uint32_t(node), uint32_t(options.step))[element % 4];
+template <typename Op>
+uint32_t randomWord(Op op, int64_t e, int64_t size, const EvaluatorOptions& options) {
+  const int64_t blocks = op.getBlocks(), run = blocks ? size / blocks : size;
+  const uint64_t element = uint64_t(blocks ? (e / run * options.ranks + options.rank) * run + e % run : e);
+  return philox(options.seed, element / 4, uint32_t(op.getNode()), uint32_t(options.step))[element % 4];
 }
 
 LogicalResult dropout(DropoutOp op, const Tensor& x, Tensor& out, const EvaluatorOptions& options) {
   double ratio = op.getRatio().convertToDouble();
   if (!(ratio >= 0 && ratio <= 1)) return op.emitOpError("drops a share that is not between 0 and 1");
   for (int64_t e = 0; e < x.size(); ++e) {
-    bool keep = double(randomWord(op.getNode(), e, x.size(), options)) >= ratio * 4294967296.0;
+    bool keep = double(randomWord(op, e, x.size(), options)) >= ratio * 4294967296.0;
     out.f[e] = keep ? x.f[e] * (1 / (1 - ratio)) : 0;
   }
   return success();
@@ -96,13 +98,23 @@ LogicalResult dropout(DropoutOp op, const Tensor& x, Tensor& out, const Evaluato
 
 LogicalResult randomUniform(RandomUniformOp op, Tensor& out, const EvaluatorOptions& options) {
   for (int64_t e = 0; e < out.size(); ++e)
-    out.f[e] = (double(randomWord(op.getNode(), e, out.size(), options) >> 9) + 0.5) / double(1 << 23);
+    out.f[e] = (double(randomWord(op, e, out.size(), options) >> 9) + 0.5) / double(1 << 23);
   return success();
 }
 
 LogicalResult globalSum(const Tensor& x, Tensor& out, const EvaluatorOptions& options) {
   out.f = x.f;
   if (options.globalSum) options.globalSum(out);
+  return success();
+}
+
+LogicalResult gatherRows(GatherRowsOp op, const Tensor& x, Tensor& out, const EvaluatorOptions& options) {
+  if (options.gatherRows)
+    options.gatherRows(x, out);
+  else if (x.size() != out.size())
+    return op.emitOpError("cannot be evaluated for several leaves without EvaluatorOptions::gatherRows");
+  else
+    out = x;
   return success();
 }
 
@@ -118,5 +130,6 @@ Outcome evaluator::evaluateComposite(Operation* op, Operands in, Results out, co
       .Case<DropoutOp>([&](auto o) { return dropout(o, *in[0], out[0], options); })
       .Case<RandomUniformOp>([&](auto o) { return randomUniform(o, out[0], options); })
       .Case<GlobalSumOp>([&](auto) { return globalSum(*in[0], out[0], options); })
+      .Case<GatherRowsOp>([&](auto o) { return gatherRows(o, *in[0], out[0], options); })
       .Default([](auto) { return std::nullopt; });
 }

@@ -45,13 +45,11 @@ struct ComposeTransposes : OpRewritePattern<TransposeOp> {
   }
 };
 
-// Elements move only if dimensions larger than 1 change their order. While the batch is one row and has not been
-// followed, a dimension of size 1 that moves may be it, which a reshape would not say.
+// Elements move only if dimensions larger than 1 change their order.
 struct TransposeOfUnitsToReshape : OpRewritePattern<TransposeOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(TransposeOp op, PatternRewriter& rewriter) const override {
     auto from = cast<RankedTensorType>(op.getOperand().getType());
-    if (auto module = op->getParentOfType<ModuleOp>(); module && module->hasAttr(kOneRowAttr)) return failure();
     int64_t last = -1;
     for (int64_t p : op.getPermutation()) {
       if (from.getDimSize(p) == 1) continue;

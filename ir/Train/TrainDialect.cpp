@@ -52,12 +52,7 @@ OpFoldResult StopGradientOp::fold(FoldAdaptor) {
 }
 
 OpFoldResult ReshapeOp::fold(FoldAdaptor) {
-  // With one row, a reshape to the same type may move the batch between dimensions of size 1.
-  auto mayMoveRows = [&] {
-    auto module = (*this)->getParentOfType<ModuleOp>();
-    return llvm::count(getType().getShape(), 1) > 1 && module && module->hasAttr(kOneRowAttr);
-  };
-  if (getOperand().getType() == getType() && !mayMoveRows()) return getOperand();
+  if (getOperand().getType() == getType()) return getOperand();
   if (auto inner = getOperand().getDefiningOp<ReshapeOp>()) {
     getOperandMutable().assign(inner.getOperand());
     return getResult();
@@ -84,6 +79,32 @@ LogicalResult ReshapeOp::verify() {
   if (from.getElementType() != to.getElementType() || from.getNumElements() != to.getNumElements())
     return emitOpError("must keep the element type and the number of elements");
   return success();
+}
+
+LogicalResult GatherRowsOp::verify() {
+  auto from = cast<RankedTensorType>(getOperand().getType()), to = cast<RankedTensorType>(getType());
+  if (from.getElementType() != to.getElementType() || from.getRank() == 0 || from.getRank() != to.getRank() ||
+      from.getShape().drop_front() != to.getShape().drop_front() || from.getDimSize(0) == 0 ||
+      to.getDimSize(0) % from.getDimSize(0))
+    return emitOpError("must have the operand's type, but a multiple of its dimension 0");
+  if (getLeaf() && cast<RankedTensorType>(getLeaf().getType()).getNumElements() != 1)
+    return emitOpError("'leaf' must have exactly one element");
+  return success();
+}
+
+// Random numbers go by the index in whole blocks.
+static LogicalResult verifyBlocks(Operation* op, int64_t blocks) {
+  if (blocks != 0 && cast<RankedTensorType>(op->getResult(0).getType()).getNumElements() % blocks)
+    return op->emitOpError("must have a number of elements that its 'blocks' divide");
+  return success();
+}
+
+LogicalResult DropoutOp::verify() {
+  return verifyBlocks(*this, int64_t(getBlocks()));
+}
+
+LogicalResult RandomUniformOp::verify() {
+  return verifyBlocks(*this, int64_t(getBlocks()));
 }
 
 LogicalResult BroadcastOp::verify() {

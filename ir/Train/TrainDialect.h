@@ -44,27 +44,12 @@ namespace sheaf::train {
 // Of a product or convolution of f32: its operands may be rounded to TF32.
 inline constexpr llvm::StringLiteral kTf32Attr = "train.tf32";
 
-// On a module until train-globalize-loss has followed the batch: the batch is one row, so a dimension of size 1 may be
-// it.
+// On a module until train-partition: the step is that of one row of the batch, and each row is a leaf.
 inline constexpr llvm::StringLiteral kOneRowAttr = "train.one_row";
 // Names the model's inputs on a module, also those that the step does not read.
 inline constexpr llvm::StringLiteral kModelInputsAttr = "train.model_inputs";
 // Names a parameter by its other names in the module that was exported.
 inline constexpr llvm::StringLiteral kAliasesAttr = "train.aliases";
-// On a module, in place of `train.one_row`: the step has two rows, and train-globalize-loss cuts it to one.
-inline constexpr llvm::StringLiteral kTwoRowsAttr = "train.two_rows";
-
-// On @step: an input of the graph has a fixed number of rows.
-inline constexpr llvm::StringLiteral kFixedRowsAttr = "train.fixed_rows";
-
-// On a module whose ops say where the batch is (passes/train/FollowRows.h), until train-globalize-loss. On an op: the
-// dimension of each result that holds the batch, or -1. On @step, instead: `at`, a location, and `why` the imports with
-// different numbers of rows are not the same.
-inline constexpr llvm::StringLiteral kRowsKnownAttr = "train.rows_known";
-inline constexpr llvm::StringLiteral kRowsAttr = "train.rows";
-inline constexpr llvm::StringLiteral kRowsRefusedAttr = "train.rows_refused";
-// On a module of the importer: the number of ops on known values that it did not evaluate, because they are too large.
-inline constexpr llvm::StringLiteral kUnfoldedAttr = "train.unfolded";
 
 // The words of one of the dialect's enumerations, in order.
 template <typename Enum>

@@ -122,7 +122,7 @@ SHEAF_GRADIENT(CrossEntropyOp, {
 })
 
 // Linear in the operand, with the mask that (seed, step, node) give again.
-SHEAF_GRADIENT(DropoutOp, { gradients[0] = t.make<DropoutOp>(g.getType(), g, getRatio(), getNode()); })
+SHEAF_GRADIENT(DropoutOp, { gradients[0] = t.make<DropoutOp>(g.getType(), g, getRatio(), getNode(), getBlocks()); })
 
 SHEAF_GRADIENT(ConvOp, {
   gradients[0] = t.make<ConvGradInputOp>(getInput().getType(), g, getFilter(), getStrides(), getPads(), getDilations(),

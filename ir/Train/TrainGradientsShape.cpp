@@ -186,3 +186,10 @@ SHEAF_GRADIENT(ScatterOp, {
 
 // Every rank's share of the loss depends on every rank's operand.
 SHEAF_GRADIENT(GlobalSumOp, { gradients[0] = t.make<GlobalSumOp>(g.getType(), g); })
+SHEAF_GRADIENT(GatherRowsOp, {
+  const SmallVector<int64_t> own(shapeOf(getOperand()));
+  SmallVector<int64_t> apart{shapeOf(g)[0] / own[0]};
+  llvm::append_range(apart, own);
+  Value all = t.make<GlobalSumOp>(g.getType(), g);
+  gradients[0] = t.reshape(t.make<GatherOp>(t.reshape(all, apart), getLeaf(), int64_t{0}), own);
+})

@@ -350,20 +350,28 @@ def Train_DropoutOp : Train_DiffOp<"dropout", [SameOperandsAndResultType]> {
   let description = [{
     The mask is a function of (seed, step, `node`, global element index) alone (Philox 4x32-10), so the gradient is the
     same op on the gradient, and any number of ranks draws the same mask for the same row.
+
+    `blocks` says where a leaf's elements lie: the global value is [blocks, leaves, elements of a leaf / blocks]. 0: every
+    leaf has all of it. It is 1 where the rows come first.
   }];
-  let arguments = (ins Train_FloatTensor:$operand, F64Attr:$ratio, I64Attr:$node);
+  let arguments = (ins Train_FloatTensor:$operand, F64Attr:$ratio, I64Attr:$node,
+      DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "1">:$blocks);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$operand `ratio` $ratio `node` $node attr-dict `:` type($result)";
+  let hasVerifier = 1;
 }
 def Train_RandomUniformOp : Train_PureOp<"random_uniform"> {
   let summary = "uniform random numbers in (0, 1): odd multiples of 2^-24";
   let description = [{
     Of the operand only the shape counts, and which of its rows are this rank's. As in `train.dropout`, an element is a
     function of (seed, step, `node`, global element index): the upper 23 bits w of its word give (w + 1/2) / 2^23.
+    `blocks` as there.
   }];
-  let arguments = (ins Train_Tensor:$like, I64Attr:$node);
+  let arguments = (ins Train_Tensor:$like, I64Attr:$node,
+      DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "1">:$blocks);
   let results = (outs StaticShapeTensorOf<[F32]>:$result);
   let assemblyFormat = "`like` $like `node` $node attr-dict `:` type($like) `->` type($result)";
+  let hasVerifier = 1;
 }
 def Train_ConvOp : Train_DiffOp<"conv", [Infer]> {
   let summary = "2-D convolution, NCHW or NHWC";
@@ -423,6 +431,20 @@ def Train_GlobalSumOp : Train_DiffOp<"global_sum", [SameOperandsAndResultType]> 
   let arguments = (ins Train_FloatTensor:$operand);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$operand attr-dict `:` type($result)";
+}
+
+def Train_GatherRowsOp : Train_DiffOp<"gather_rows"> {
+  let summary = "the values of all leaves one after the other along dimension 0, the same on all ranks";
+  let description = [{
+    operand [r, ...] of each leaf, result [leaves * r, ...]. `leaf`, of one element, is the number of this leaf: the
+    gradient of the operand is rows [leaf * r, (leaf + 1) * r) of the sum over leaves of the result's gradient.
+    train-decompose removes it, after differentiation. Where a rank computes several leaves, the operand holds theirs
+    one after the other.
+  }];
+  let arguments = (ins Train_Tensor:$operand, Optional<Train_IndexTensor>:$leaf);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$operand (`leaf` $leaf^)? attr-dict `:` functional-type(operands, $result)";
+  let hasVerifier = 1;
 }
 
 def Train_FusionOp : Train_Op<"fusion", [Pure, IsolatedFromAbove, SingleBlockImplicitTerminator<"YieldOp">]> {

@@ -107,12 +107,22 @@ def Zero_AccumulateOp : Zero_Op<"accumulate", [AllTypesMatch<["value", "result"]
   let description = [{
     The sum `sum` is a binary counter: level i is the sum of 2^i micro-batches. The result is
     level `level - 1` + (... + (level 0 + `value`)). With `keep` it is kept as level `level`; without, it is the step's.
+
+    Of M = p 2^j micro-batches, p odd, the counter ends with each group of 2^j, and the groups' sums are added in their order.
+    `start`: `value` is the first group's sum, and is kept as level `level`. `chain`: `value` is the next one's, and the
+    result is level `level` + `value`, which `keep` keeps as that level. If `value` is a reduction over a number of ranks
+    with an odd factor, its subtrees of ranks are added to level `level` one after the other, by the collective.
   }];
-  let arguments = (ins StrAttr:$sum, I64Attr:$level, UnitAttr:$keep, Train_Tensor:$value);
+  let arguments = (ins StrAttr:$sum, I64Attr:$level, UnitAttr:$start, UnitAttr:$chain, UnitAttr:$keep,
+                       Train_Tensor:$value);
   let results = (outs Train_Tensor:$result);
-  let assemblyFormat = "$sum `level` $level (`keep` $keep^)? $value attr-dict `:` type($value)";
+  let assemblyFormat = "$sum `level` $level (`start` $start^)? (`chain` $chain^)? (`keep` $keep^)? $value attr-dict `:` type($value)";
   let builders = [OpBuilder<(ins "::llvm::StringRef":$sum, "int64_t":$level, "bool":$keep, "::mlir::Value":$value),
-      [{ build($_builder, $_state, value.getType(), sum, level, keep, value); }]>];
+      [{ build($_builder, $_state, value.getType(), sum, level, false, false, keep, value); }]>];
+  let extraClassDeclaration = [{
+    // True if the value is kept as it is, so that it may be computed in the level's place.
+    bool storesValue() { return getKeep() && !getChain() && (getStart() || getLevel() == 0); }
+  }];
 }
 
 def Zero_AccumulatedOp : Zero_Op<"accumulated", [Pure]> {

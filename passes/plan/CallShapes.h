@@ -25,6 +25,16 @@ plan::GemmCall gemmShape(Product op) {
   return call;
 }
 
+// Random numbers of a rank, one of `pieces` of the batch.
+template <typename Op>
+plan::RandomShape randomShape(Op op, int64_t pieces) {
+  const int64_t blocks = op.getBlocks();
+  plan::RandomShape shape{.count = tensor(op.getResult()).getNumElements(), .node = int64_t(op.getNode())};
+  shape.whole = blocks == 0;
+  if (blocks > 1) shape.blocks = blocks, shape.pieces = pieces;
+  return shape;
+}
+
 // Of train.attention and its gradient.
 template <typename Op>
 void setAttentionShape(plan::AttentionShape& call, Op op) {

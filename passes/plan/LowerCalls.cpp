@@ -409,15 +409,11 @@ LogicalResult Lowering::lowerOp(Operation* op) {
                                        .type = elementTypeOf(c.getResult())});
       })
       .Case([&](train::DropoutOp d) {
-        return simple(plan::DropoutCall{.count = tensor(d.getResult()).getNumElements(),
-                                        .node = int64_t(d.getNode()),
-                                        .ratio = d.getRatio().convertToDouble()});
+        return simple(plan::DropoutCall{randomShape(d, pieces()), d.getRatio().convertToDouble()});
       })
       .Case([&](train::RandomUniformOp r) {
         locations[r.getResult()] = placeResult(r.getResult());
-        call(op->getLoc(),
-             plan::RandomUniformCall{.count = tensor(r.getResult()).getNumElements(), .node = int64_t(r.getNode())},
-             {operand(r.getResult(), kWrite)});
+        call(op->getLoc(), plan::RandomUniformCall{randomShape(r, pieces())}, {operand(r.getResult(), kWrite)});
         return success();
       })
       .Case<train::ConvOp, train::ConvGradInputOp, train::ConvGradFilterOp>([&](auto c) {
@@ -442,9 +438,23 @@ LogicalResult Lowering::lowerOp(Operation* op) {
           return success();
         }
         auto type = tensor(g.getResult());
-        locations[g.getResult()] = placeResult(g.getResult());
+        const std::optional<Operand> chain = chainOf(g.getResult());
+        locations[g.getResult()] = chain ? Location{chain->buffer} : placeResult(g.getResult());
         sumOverRanks(op->getLoc(), labelOf(op->getLoc()), elementTypeOf(type.getElementType()), type.getNumElements(),
-                     operand(g.getOperand(), kRead), operand(g.getResult(), kWrite));
+                     operand(g.getOperand(), kRead), chain ? *chain : operand(g.getResult(), kWrite));
+        return success();
+      })
+      .Case([&](train::GatherRowsOp g) {
+        if (ranks == 1) {
+          locations[g.getResult()] = locate(g.getOperand());
+          return success();
+        }
+        const std::string label = labelOf(op->getLoc());
+        Value whole = buffer(label.empty() ? "rows" : label, plan::ACTIVATIONS, bytesOf(g.getResult()));
+        gather(op->getLoc(), label, "", elementTypeOf(tensor(g.getResult()).getElementType()),
+               plan::Collective::FORWARD, operand(g.getOperand(), kRead), ranks, bytesOf(g.getResult()), whole,
+               Value());
+        locations[g.getResult()] = {whole};
         return success();
       })
       .Default([&](Operation* other) {

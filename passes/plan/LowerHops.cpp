@@ -72,6 +72,10 @@ LogicalResult Lowering::lowerReduction(Operation* op, BucketStorage& storage) {
   if (!op->getOperand(0).getDefiningOp<zero::AccumulateOp>()) fillGradient(op->getLoc(), storage, op->getOperands());
   locations[op->getResult(0)] = {storage.gradient};
   if (ranks == 1) return success();
+  if (const std::optional<Operand> chain = chainOf(op->getResult(0))) {
+    lowerChainedReduction(op, storage, *chain);
+    return success();
+  }
   const Operand whole{storage.gradient, 0, bytes, 0, kRead};
   auto write = [](Operand operand) {
     operand.access = kWrite;
@@ -101,18 +105,18 @@ LogicalResult Lowering::lowerReduction(Operation* op, BucketStorage& storage) {
   // What the update reads: in the whole gradient, in the node's piece of it, or on its own.
   Operand result = partOf(storage.gradient, bytes, 1, parts, kRead);
   auto sum = op->hasOneUse() ? dyn_cast<zero::AccumulateOp>(*op->user_begin()) : zero::AccumulateOp();
-  const bool level = sum && sum.getKeep() && sum.getLevel() == 0;
+  const bool level = sum && sum.storesValue();
+  auto levelOfSum = [&] { return levelOf(sum.getSum(), sum.getLevel(), plan::GRADIENTS, bytes / parts); };
   const bool ownPiece = twoHops && stage >= 2 && sharding.networkStage < 2;
   Operand piece{storage.gradient, 0, bytes / perNode, bytes / perNode, kRead, plan::NODE};
   auto reduced = [&](int64_t size) { return buffer((name + ".reduced").str(), plan::GRADIENTS, size); };
   if (ownPiece) {
     const bool last = parts == perNode;
-    piece = {last && level ? levelOf(sum.getSum(), 0, plan::GRADIENTS, bytes / parts) : reduced(bytes / perNode), 0,
-             bytes / perNode};
+    piece = {last && level ? levelOfSum() : reduced(bytes / perNode), 0, bytes / perNode};
     result = partOf(piece.buffer, bytes, perNode, parts, kRead);
-    if (level && !last) result = {levelOf(sum.getSum(), 0, plan::GRADIENTS, bytes / parts), 0, bytes / parts};
+    if (level && !last) result = {levelOfSum(), 0, bytes / parts};
   } else if (level) {
-    result = {levelOf(sum.getSum(), 0, plan::GRADIENTS, bytes / parts), 0, bytes / parts};
+    result = {levelOfSum(), 0, bytes / parts};
     if (twoHops && parts == perNode) piece = result;
   } else if (stage >= 2) {
     result = {reduced(bytes / parts), 0, bytes / parts};
@@ -129,6 +133,40 @@ LogicalResult Lowering::lowerReduction(Operation* op, BucketStorage& storage) {
       reduce(plan::NETWORK, plan::REDUCE_SCATTER, piece, result);
   }
   return success();
+}
+
+// The last hop adds its terms to the chain, in a buffer of its own.
+void Lowering::lowerChainedReduction(Operation* op, BucketStorage& storage, const Operand& chain) {
+  const plan::ElementType type = elementTypeOf(storage.gradientType);
+  const StringRef name = zero::BucketOp(storage.op).getSymName();
+  const int64_t width = widthOf(storage.gradientType), bytes = storage.elements * width;
+  const int64_t parts = sharding.parts(1), perNode = sharding.perNode;
+  auto reduce = [&](plan::Axis axis, plan::CollectiveOp kind, const Operand& source, const Operand& destination) {
+    hop(axis, kind, op->getLoc(), name, name, type, plan::Collective::BACKWARD, source, destination);
+  };
+  const Operand whole{storage.gradient, 0, bytes, 0, kRead};
+  // The number of nodes has the odd factor. The first hop's result: in its place, or where the node keeps its piece.
+  const bool twoHops = sharding.hasNodes && perNode > 1;
+  const bool ownPiece = twoHops && stage >= 2 && sharding.networkStage < 2 && parts > perNode;
+  Operand piece{storage.gradient, 0, bytes / perNode, bytes / perNode, kWrite, plan::NODE};
+  if (ownPiece)
+    piece = {buffer((name + ".reduced").str(), plan::GRADIENTS, bytes / perNode), 0, bytes / perNode, 0, kWrite};
+  if (twoHops) reduce(plan::NODE, plan::REDUCE_SCATTER, whole, piece);
+  piece.access = kRead;
+  const bool all = stage == 0 || (twoHops && parts == perNode);
+  Operand sum = chain;
+  if (twoHops && stage == 0) sum = {chain.buffer, 0, piece.bytes, piece.bytes, kReadWrite, plan::NODE};
+  reduce(sharding.hasNodes ? plan::NETWORK : plan::WORLD, all ? plan::ALL_REDUCE : plan::REDUCE_SCATTER,
+         twoHops ? piece : whole, sum);
+  sum.access = kRead;
+  if (twoHops && stage == 0) reduce(plan::NODE, plan::ALL_GATHER, sum, {chain.buffer, 0, bytes, 0, kWrite});
+  locations[op->getResult(0)] = {chain.buffer};
+  // The update reads its part in the larger part of the gradient that the rank keeps, if it does.
+  const bool last = !cast<zero::AccumulateOp>(*op->user_begin()).getKeep();
+  if (!last || (stage != 1 && !ownPiece)) return;
+  Operand part = partOf(piece.buffer, bytes, ownPiece ? perNode : 1, parts, kWrite);
+  copy(op->getLoc(), sum, part, width, {part.bytes / width}, {1}, {1});
+  locations[op->getResult(0)] = {.buffer = part.buffer, .offset = 0, .shardStride = part.stride, .axis = part.axis};
 }
 
 void Lowering::sumOverRanks(mlir::Location loc, StringRef label, plan::ElementType type, int64_t count,

@@ -29,14 +29,40 @@ void Lowering::placeGradients(func::FuncOp function) {
     const int64_t bytes = storage.elements * widthOf(storage.gradientType);
     storage.gradient = {};
     for (auto sum : function.getOps<zero::AccumulateOp>())
-      if (sum.getSum() == name && sum.getKeep() && sum.getLevel() == 0 && bytesOf(sum.getValue()) == bytes)
-        storage.gradient = levelOf(name, 0, kindOfSum(sum), bytes);
+      if (sum.getSum() == name && sum.storesValue() && bytesOf(sum.getValue()) == bytes)
+        storage.gradient = levelOf(name, sum.getLevel(), kindOfSum(sum), bytes);
     if (!storage.gradient)
       storage.gradient = buffer((name + ".gradients").str(), stage >= 2 ? plan::GATHERED : plan::GRADIENTS, bytes);
   }
 }
 
+// A sum over ranks whose number has an odd factor has several subtrees, which are added to the chain one by one.
+std::optional<Operand> Lowering::chainOf(Value reduced) {
+  auto sum = reduced.hasOneUse() ? dyn_cast<zero::AccumulateOp>(*reduced.user_begin()) : zero::AccumulateOp();
+  if (!sum || !sum.getChain() || llvm::isPowerOf2_64(ranks)) return std::nullopt;
+  const int64_t bytes = bytesOf(reduced);
+  return Operand{levelOf(sum.getSum(), sum.getLevel(), kindOfSum(sum), bytes), 0, bytes, 0, kReadWrite};
+}
+
+void Lowering::lowerChain(zero::AccumulateOp op) {
+  Location at = locate(op.getValue());
+  if (!chainOf(op.getValue())) {
+    const auto type = cast<RankedTensorType>(op.getValue().getType());
+    const int64_t bytes = bytesOf(op.getValue());
+    const Location chain{levelOf(op.getSum(), op.getLevel(), kindOfSum(op), bytes)};
+    if (op.getKeep())
+      at = chain;
+    else if (!buckets.contains(op.getSum()))  // others may read the value
+      at = {buffer(op.getSum(), plan::ACTIVATIONS, bytes)};
+    addUp(op.getLoc(), op.getSum(), type.getElementType(), type.getNumElements(),
+          {{chain.buffer, 0, bytes, 0, kRead}, operand(op.getValue(), kRead)},
+          {at.buffer, at.offset, bytes, at.shardStride, kWrite, at.axis});
+  }
+  locations[op.getResult()] = at;
+}
+
 void Lowering::lowerAccumulate(zero::AccumulateOp op) {
+  if (op.getChain()) return lowerChain(op);
   const auto type = cast<RankedTensorType>(op.getValue().getType());
   const int64_t bytes = bytesOf(op.getValue()), level = op.getLevel();
   const Operand value = operand(op.getValue(), kRead);
@@ -48,10 +74,10 @@ void Lowering::lowerAccumulate(zero::AccumulateOp op) {
   locations[op.getResult()] = at;
   const Operand destination{at.buffer, at.offset, bytes, at.shardStride, kWrite, at.axis};
   SmallVector<Operand> terms;
-  for (int64_t i = level; i-- > 0;)
+  for (int64_t i = op.getStart() ? 0 : level; i-- > 0;)
     terms.push_back({levelOf(op.getSum(), i, kindOfSum(op), bytes), 0, bytes, 0, kRead});
   terms.push_back(value);
-  if (level > 0)
+  if (terms.size() > 1)
     return addUp(op.getLoc(), op.getSum(), type.getElementType(), type.getNumElements(), terms, destination);
   if (value.buffer == at.buffer && value.offset == at.offset && value.stride == at.shardStride && value.axis == at.axis)
     return;

@@ -4,6 +4,7 @@
 #include "llvm/ADT/StringSet.h"
 #include "passes/StepModule.h"
 #include "passes/plan/Lowering.h"
+#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 
@@ -92,13 +93,13 @@ void StepLowering::createProgram() {
   program->setAttr("events", head.getI64IntegerAttr(0));
 }
 
-// After micro-batch m runs the part whose number is that of m's trailing ones.
 void StepLowering::setTurns() {
   if (parts.empty()) return;
   const int64_t microBatches = zero::moduleInteger(module, "train.micro_batches", 1);
+  const plan::MicroBatchGroups groups(microBatches);
   SmallVector<int64_t> turns;
   auto add = [&](int64_t first, int64_t end) {
-    for (int64_t micro = 0; micro < end; ++micro) turns.append({first + llvm::countr_one(uint64_t(micro)), micro});
+    for (int64_t micro = 0; micro < end; ++micro) turns.append({first + groups.partOf(micro), micro});
   };
   const int64_t counts = zero::partsOf(module, zero::kCountPrefix).size();
   if (counts > 0) add(0, microBatches);
@@ -223,7 +224,7 @@ int64_t StepLowering::input(func::FuncOp function, unsigned argument) {
   auto has = [&](StringRef attribute) { return bool(function.getArgAttr(argument, attribute)); };
   if (fresh)
     InputOp::create(head, module.getLoc(), name, elementTypeOf(type.getElementType()), type.getShape(),
-                    has("train.whole"), has("train.row_mask"),
+                    has("train.whole"), has("train.row_mask"), has("train.row_index"),
                     function.getArgAttrOfType<IntegerAttr>(argument, "train.classes"),
                     function.getArgAttrOfType<IntegerAttr>(argument, "train.ignored_label"), has("train.tokens"),
                     has("train.perplexity"), has("train.ids"), has("train.shifted"));
@@ -259,7 +260,8 @@ void StepLowering::analyzeUses(Block& block) {
     for (Operation* user : v.getUsers()) {
       last = std::max(last, position[user]);
       if (isa<train::LossOp, train::OutputOp>(user) && skipsUpdates()) last = std::max(last, judged);
-      if (isa<train::ReshapeOp, train::SliceOp, train::GlobalSumOp, train::ConcatOp, zero::AccumulateOp>(user))
+      if (isa<train::ReshapeOp, train::SliceOp, train::GlobalSumOp, train::GatherRowsOp, train::ConcatOp,
+              zero::AccumulateOp>(user))
         last = std::max(last, lastUse.lookup(user->getResult(0)));
     }
     lastUse[v] = last;
@@ -270,8 +272,7 @@ void StepLowering::analyzeUses(Block& block) {
 
 void StepLowering::constant(train::ConstantOp op) {
   Value& known = constants[op.getValue()];
-  const bool evaluates = evaluation && section.getInsertionBlock() == &evaluation.getBody().front();
-  if (known && (evaluates || !parts.empty())) {
+  if (known && (evaluates() || !parts.empty())) {
     locations[op.getResult()] = {known};
     return;
   }

@@ -91,6 +91,10 @@ struct Lowering {
   explicit Lowering(mlir::ModuleOp module, mlir::func::FuncOp step)
       : module(module), step(step), head(module.getContext()), section(module.getContext()) {}
 
+  // True while instructions of the evaluation are made.
+  bool evaluates() { return evaluation && section.getInsertionBlock() == &evaluation.getBody().front(); }
+  // The pieces of the batch, of which a rank computes one at a time.
+  int64_t pieces() { return ranks * (evaluates() ? 1 : zero::moduleInteger(module, "train.micro_batches", 1)); }
   // Declares a buffer; names are made unique.
   mlir::Value buffer(llvm::StringRef name, plan::BufferKind kind, int64_t bytes, bool persistent = false);
   // Where a value lies; the value must have been placed.
@@ -132,6 +136,9 @@ struct Lowering {
   mlir::Value levelOf(llvm::StringRef sum, int64_t level, plan::BufferKind kind, int64_t bytes);
   plan::BufferKind kindOfSum(zero::AccumulateOp op) const;
   void lowerAccumulate(zero::AccumulateOp op);
+  void lowerChain(zero::AccumulateOp op);
+  // The sum over micro-batches that a reduction over ranks goes on from, where it does.
+  std::optional<Operand> chainOf(mlir::Value reduced);
   // destination = terms[0] + (terms[1] + (... + terms.back())), element by element.
   void addUp(mlir::Location loc, llvm::StringRef label, mlir::Type element, int64_t elements,
              llvm::ArrayRef<Operand> terms, Operand destination);
@@ -150,6 +157,7 @@ struct Lowering {
               plan::Collective::Phase phase, const Operand& own, int64_t parts, int64_t bytes, mlir::Value destination,
               mlir::Value first = {});
   mlir::LogicalResult lowerReduction(mlir::Operation* op, BucketStorage& storage);
+  void lowerChainedReduction(mlir::Operation* op, BucketStorage& storage, const Operand& chain);
   // A sum over all ranks.
   void sumOverRanks(mlir::Location loc, llvm::StringRef label, plan::ElementType type, int64_t count,
                     const Operand& source, const Operand& destination);

@@ -342,6 +342,8 @@ struct Decompose : sheaf::train::impl::DecomposeBase<Decompose> {
         op->erase();
         continue;
       }
+      // Gradients are known.
+      if (auto gather = dyn_cast<GatherRowsOp>(op)) gather.getLeafMutable().clear();
       if (auto norm = dyn_cast<BatchNormOp>(op)) {
         decompose(t, norm);
         op->erase();

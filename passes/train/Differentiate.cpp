@@ -4,6 +4,7 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "passes/train/Matchers.h"
 #include "passes/train/Passes.h"
 
 namespace sheaf::train {
@@ -196,17 +197,11 @@ struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
   }
 
   void freezeUnused(ModuleOp module, const llvm::StringSet<>& updated) {
-    Builder builder(&getContext());
-    SmallVector<Attribute> decisions;
-    if (auto known = module->getAttrOfType<ArrayAttr>("train.decisions")) llvm::append_range(decisions, known);
-    size_t before = decisions.size();
     for (auto parameter : module.getOps<ParameterOp>()) {
       if (!parameter.getTrainable() || updated.contains(parameter.getSymName())) continue;
       parameter.setTrainable(false);
-      decisions.push_back(
-          builder.getStringAttr("frozen: " + parameter.getSymName() + " (the loss does not depend on it)"));
+      recordDecision(module, "frozen: " + parameter.getSymName() + " (the loss does not depend on it)");
     }
-    if (decisions.size() > before) module->setAttr("train.decisions", builder.getArrayAttr(decisions));
   }
 };
 

@@ -49,13 +49,14 @@ class Folder {
     return folded.contains(v) || v.getDefiningOp<ConstantOp>() || v.getDefiningOp<IotaOp>();
   }
 
-  // Random numbers change from step to step and a global sum is over the other ranks' constants too. An iota stays
-  // one: it costs nothing where it is used, and its elements are known where it is folded. So does a broadcast of what
-  // is not a splat: written out, the tables of a rotary embedding would be as large as the activations they multiply.
+  // Random numbers change from step to step; global_sum and gather_rows depend on constants of other ranks, too. An
+  // iota stays one: it costs nothing where it is used, and its elements are known where it is folded. So does a
+  // broadcast of what is not a splat: written out, the tables of a rotary embedding would be as large as the
+  // activations they multiply.
   bool mayFold(Operation* op) const {
     return isPure(op) && op->getNumOperands() > 0 && op->getNumResults() > 0 && op->getNumRegions() == 0 &&
            isa_and_nonnull<TrainDialect>(op->getDialect()) && !op->hasTrait<OpTrait::IsTerminator>() &&
-           !isa<DropoutOp, RandomUniformOp, LossScaleOp, GlobalSumOp>(op) &&
+           !isa<DropoutOp, RandomUniformOp, LossScaleOp, GlobalSumOp, GatherRowsOp>(op) &&
            !(isa<BroadcastOp>(op) && !isSplat(op->getOperand(0))) &&
            llvm::all_of(op->getOperands(), [&](Value v) { return isConstant(v); });
   }

@@ -30,6 +30,17 @@ int64_t LeafValues::runOf(RankedTensorType type, LeafRows rows) {
   return rows.own * ShapedType::getNumElements(type.getShape().drop_front(rows.dimension + 1));
 }
 
+LeafRows LeafValues::rowsOfRun(RankedTensorType type, int64_t run) {
+  // Without elements any dimension will do.
+  if (run == 0) return {0, type.getDimSize(0)};
+  int64_t inner = type.getNumElements();
+  for (auto [d, size] : llvm::enumerate(type.getShape())) {
+    inner /= size;
+    if (run % inner == 0 && size % (run / inner) == 0) return {int64_t(d), run / inner};
+  }
+  llvm_unreachable("no dimension spans the run");
+}
+
 RankedTensorType LeafValues::widened(RankedTensorType type, LeafRows rows) const {
   SmallVector<int64_t> shape(type.getShape());
   shape[rows.dimension] *= leaves;
@@ -153,7 +164,9 @@ Value LeafValues::replicate(Operation* user, Value v, LeafRows rows) {
       else
         setGroup(wide, newGroup());
     }
-    markRows(wide, SmallVector<MaybeRows>(operands.size(), byRow ? MaybeRows(rows) : std::nullopt), rows);
+    const SmallVector<MaybeRows> where(operands.size(), byRow ? MaybeRows(rows) : std::nullopt);
+    markRows(wide, where, rows);
+    if (noteMade && !operands.empty()) noteMade(op, wide, where, rows);
     return wide->getResult(0);
   };
   auto own = [&](Value small) {

@@ -3,6 +3,7 @@
 // The program of one leaf is given; that of a rank computes each of its values for every leaf of the rank.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "ir/Train/TrainDialect.h"
@@ -31,11 +32,18 @@ class LeafValues {
   LeafValues(mlir::OpBuilder& builder, int64_t leaves, int64_t nextGroup)
       : builder(builder), leaves(leaves), nextGroup(nextGroup) {}
 
+  // Called for every op that is made for all leaves of one for a leaf: where the leaves' rows are in its operands, and
+  // in its results.
+  using Made = std::function<void(mlir::Operation* op, mlir::Operation* made, mlir::ArrayRef<MaybeRows>, LeafRows)>;
+  void onMade(Made call) { noteMade = std::move(call); }
+
   LeafState of(mlir::Value v) const { return states.lookup(v); }
   bool isSplit(mlir::Value v) const { return of(v).kind == LeafState::Split; }
   LeafRows rowsOf(mlir::Value v) const { return of(v).rows; }
   // Elements of a leaf's value that are neighbours in all leaves' together.
   static int64_t runOf(mlir::RankedTensorType type, LeafRows rows);
+  // Rows of a leaf's value with so many neighbours, which divide its elements into equal blocks.
+  static LeafRows rowsOfRun(mlir::RankedTensorType type, int64_t run);
   mlir::RankedTensorType widened(mlir::RankedTensorType type, LeafRows rows) const;
 
   // A replicated or split value.
@@ -85,6 +93,7 @@ class LeafValues {
   mlir::OpBuilder& builder;
   const int64_t leaves;
   int64_t nextGroup;
+  Made noteMade;
   llvm::DenseMap<mlir::Value, LeafState> states;
   llvm::DenseMap<mlir::Value, mlir::Value> wholes;
   llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value>> parts;

@@ -5,7 +5,7 @@
 
 namespace sheaf::train {
 
-// Adds the output "loss_weight" to an evaluation over `ranks` ranks, for which -train-globalize-loss has found where
+// Adds the output "loss_weight" to an evaluation over `ranks` ranks, for which -train-partition has found where
 // the batch is. The mean of the batches' losses by their weights is then the loss of all rows as one batch:
 //  - a quotient of sums over the batch, also scaled and with a value added that is the same for every batch: its
 //  divisor;

@@ -63,13 +63,23 @@ def WidenFloats : TrainPass<"widen-floats"> {
     the attribute `train.source_type`. What memory holds is decided by `train-set-precision`, for all models alike.
   }];
 }
-def GlobalizeLoss : TrainPass<"globalize-loss"> {
-  let summary = "makes the loss of one rank's rows this rank's share of the global loss";
+def Partition : TrainPass<"partition"> {
+  let summary = "makes of the step of the global batch that of one leaf";
   let description = [{
-    Ops say which dimension of a result holds the batch (`train.rows`, a dimension or -1 for each result), if the module has
-    `train.rows_known`; FollowRows.h finds that. For ops without it, it follows from their operands, or from sizes. `train.rows_refused` of @step is the reason
-    why the step cannot be divided, and becomes an error. All three attributes are removed.
+    Data inputs have all rows of the batch, and get those of one of the `train.ranks` leaves. Values that are divided
+    among leaves get a leaf's shape. If a leaf needs its own number, the pass adds the input `train.row_index`: the
+    numbers of its rows. The step of a module with `train.one_row`, which the pass removes, is one leaf's already.
+
+    Every op of the step is tried: it and the op that a leaf computes for it are evaluated at small sizes, and must agree
+    as the partition claims. An op that cannot be tried, and one whose results would look the same under another claim,
+    is named in `train.decisions`.
   }];
+  let options = [
+    Option<"check", "check", "bool", "true", "Try every op.">,
+    Option<"fault", "fault", "int64_t", "-1",
+           "Make a claim wrong before it is tried: a number that goes through all claims and what could stand for them, or "
+           "-1. A remark says which claim it was.">
+  ];
 }
 def ChannelsLast : TrainPass<"channels-last"> {
   let summary = "keeps images as [N, H, W, C] between convolutions";
@@ -148,6 +158,10 @@ def WidenLeaves : TrainPass<"widen-leaves"> {
     same bits, however the leaves are divided among ranks. What is neither row by row nor such a sum is computed for each
     leaf by itself, and so is what follows from it. `train.leaves` is then the number of leaves of a rank.
   }];
+  let options = [
+    Option<"check", "check", "bool", "true", "Try every op that has the rows of all leaves, as train-partition does.">,
+    Option<"fault", "fault", "int64_t", "-1", "As of train-partition.">
+  ];
 }
 def Recompute : TrainPass<"recompute"> {
   let summary = "computes activations again in the backward pass instead of keeping them";

@@ -135,6 +135,8 @@ class Recomputer {
     auto p = op ? position.find(op) : position.end();
     if (p == position.end() || p->second > loss || fixed.contains(v) || kept.contains(v)) return false;
     if (segmentOf[p->second] >= limit) return false;
+    // Gathering rows once more costs more than to keep them.
+    if (isa<GatherRowsOp>(op)) return false;
     // Otherwise matrix products, attention and other library calls are kept, and what kernels make of them is not.
     return whole || op->hasAttr(kGroupAttr) || isa<ReshapeOp>(op);
   }

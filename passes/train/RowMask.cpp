@@ -1,5 +1,6 @@
 #include "passes/train/RowMask.h"
 
+#include "ir/Train/Outputs.h"
 #include "ir/Train/TensorBuilder.h"
 
 using namespace mlir;
@@ -35,6 +36,13 @@ Value RowMask::count() {
   Value own = t.reshape(t.reduce(ReduceKind::sum, mask, {0}), {});
   counted = GlobalSumOp::create(builder, step.getLoc(), own.getType(), own);
   return counted;
+}
+
+void markOutputRows(func::FuncOp step, int64_t rows) {
+  for (OutputOp output : step.getOps<OutputOp>()) {
+    const ArrayRef<int64_t> shape = TensorBuilder::typeOf(output.getValue()).getShape();
+    if (output.getKind() == "tensor" && !shape.empty() && shape.front() % rows == 0) output.setBlocks(1);
+  }
 }
 
 }  // namespace sheaf::train

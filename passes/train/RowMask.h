@@ -13,6 +13,8 @@ class RowMask {
   explicit RowMask(mlir::func::FuncOp step);
   explicit operator bool() const { return bool(mask); }
 
+  // The step's argument.
+  mlir::Value own() const { return mask; }
   // Of a rank, those that only fill up the batch included.
   int64_t rows() const;
   // `value` with zeros in rows that do not count, made before `user`. Its dimension `axis` is anything x rows x minor.
@@ -24,5 +26,9 @@ class RowMask {
   mlir::func::FuncOp step;
   mlir::Value mask, counted;
 };
+
+// For an evaluation without a mask on one rank: takes the first dimension of an output for rows where it holds `rows`,
+// or a multiple.
+void markOutputRows(mlir::func::FuncOp step, int64_t rows);
 
 }  // namespace sheaf::train

@@ -42,8 +42,15 @@ struct WidenLeaves : sheaf::train::impl::WidenLeavesBase<WidenLeaves> {
     }
     if (pieces == leaves) return;
     const int64_t rows = zero::moduleInteger(module, "train.batch", leaves) / leaves;
-    for (auto function : module.getOps<func::FuncOp>())
-      if (!function.isExternal() && failed(Widener(function, leaves / pieces, rows).run())) return signalPassFailure();
+    OpCheck tries(&getContext(), leaves / pieces, fault);
+    bool failed = false;
+    for (auto function : module.getOps<func::FuncOp>()) {
+      if (function.isExternal()) continue;
+      failed |= mlir::failed(Widener(function, leaves / pieces, rows, check ? &tries : nullptr).run());
+      if (failed) break;
+    }
+    tries.addTo(module, "leaves");
+    if (failed) return signalPassFailure();
     if (microBatches > 1) return;
     module->setAttr("train.ranks", b.getI64IntegerAttr(pieces));
     module->setAttr("train.leaves", b.getI64IntegerAttr(leaves / pieces));

@@ -36,12 +36,15 @@ bool keepsDimension(Operation* op, int64_t d) {
 
 }  // namespace
 
-Widener::Widener(func::FuncOp function, int64_t leaves, int64_t leafRows)
+Widener::Widener(func::FuncOp function, int64_t leaves, int64_t leafRows, OpCheck* check)
     : function(function),
       leaves(leaves),
       leafRows(leafRows),
       builder(function.getContext()),
-      values(builder, leaves, highestGroup(function) + 1) {}
+      check(check),
+      values(builder, leaves, highestGroup(function) + 1) {
+  values.onMade([this](auto... made) { note(made...); });
+}
 
 LogicalResult Widener::run() {
   Block& body = function.getBody().front();
@@ -55,6 +58,8 @@ LogicalResult Widener::run() {
     if (!done.contains(&op) && failed(visit(&op))) return failure();
     if (group && !(after && after->getAttr(kGroupAttr) == group)) leaveGroup();
   }
+  for (const OpPair& pair : pairs)
+    if (failed(check->check(pair))) return failure();
   // What was needed with the rows of one leaf only.
   for (Operation& op : llvm::make_early_inc_range(llvm::reverse(*fresh)))
     if (isOpTriviallyDead(&op)) op.erase();
@@ -64,6 +69,15 @@ LogicalResult Widener::run() {
   body.erase();
   function.getBody().push_back(fresh.release());
   return success();
+}
+
+void Widener::note(Operation* op, Operation* made, ArrayRef<MaybeRows> operands, LeafRows rows) {
+  if (!check) return;
+  OpPair pair{made, op, {}, {}, 1};
+  for (const MaybeRows& where : operands)
+    pair.operands.push_back(where ? Claim{Claim::Split, {where->dimension, where->own}} : Claim());
+  pair.results.assign(op->getNumResults(), {Claim::Split, {rows.dimension, rows.own}});
+  pairs.push_back(std::move(pair));
 }
 
 LogicalResult Widener::addArguments(Block& body, Block& fresh) {
@@ -127,6 +141,7 @@ void Widener::leaveGroup() {
 
 LogicalResult Widener::visit(Operation* op) {
   if (isa<GlobalSumOp, LossOp, UpdateOp>(op)) return addUp(op), success();
+  if (auto gather = dyn_cast<GatherRowsOp>(op)) return gatherRows(gather), success();
   if (auto output = dyn_cast<OutputOp>(op)) return visitOutput(output);
   auto isAny = [&](LeafState::Kind kind) {
     return llvm::any_of(op->getOperands(), [&](Value v) { return values.of(v).kind == kind; });
@@ -155,34 +170,49 @@ void Widener::addUp(Operation* op) {
   values.setWhole(op, values.cloneWith(op, operands, op->getResultTypes()), {});
 }
 
+// All leaves' values side by side, outside of kernels.
+Value Widener::sideBySide(Operation* user, Value v, LeafRows rows) {
+  if (Value wide = values.withRows(user, v, rows)) return wide;
+  SmallVector<Value> pieces;
+  for (int64_t leaf = 0; leaf < leaves; ++leaf) pieces.push_back(values.part(v, leaf));
+  return values.join(pieces, rows, user->getLoc());
+}
+
 LogicalResult Widener::visitOutput(OutputOp op) {
   Value v = op.getValue();
   if (values.of(v).kind == LeafState::Replicated) return visitReplicated(op), success();
   if (op.getBlocks() == 0)
     return op.emitOpError("has a value of its own for every leaf: compile with as many ranks as leaves");
   const int64_t axis = op.getAxis(), own = typeOf(v).getDimSize(axis) / int64_t(op.getBlocks());
-  Value wide = values.withRows(op, v, {axis, own});
-  if (!wide) {
-    SmallVector<Value> pieces;
-    for (int64_t leaf = 0; leaf < leaves; ++leaf) pieces.push_back(values.part(v, leaf));
-    wide = values.join(pieces, {axis, own}, op.getLoc());
-  }
-  values.cloneWith(op, {wide}, {});
+  values.cloneWith(op, {sideBySide(op, v, {axis, own})}, {});
   return success();
 }
 
-// Random numbers go by the index in the global batch, whose leaves follow each other.
+// The leaves of a rank, which follow each other, are joined to those of the others, if there are any.
+void Widener::gatherRows(GatherRowsOp op) {
+  Value wide = sideBySide(op, op.getOperand(), {0, typeOf(op.getOperand()).getDimSize(0)});
+  if (wide.getType() != op.getType()) wide = GatherRowsOp::create(builder, op.getLoc(), op.getType(), wide, Value());
+  values.setWhole(op.getResult(), wide, {});
+}
+
+// Random numbers go by the index in the global value, in each block of which the leaves follow each other. Of a whole
+// value all leaves draw the same.
 void Widener::draw(Operation* op) {
   Value v = op->getOperand(0);
+  auto dropout = dyn_cast<DropoutOp>(op);
+  const int64_t blocks = dropout ? dropout.getBlocks() : cast<RandomUniformOp>(op).getBlocks();
+  if (blocks == 0) return values.of(v).kind == LeafState::Replicated ? visitReplicated(op) : eachLeaf(op);
+  const int64_t run = typeOf(v).getNumElements() / blocks;
   LeafRows rows = values.rowsOf(v);
   Value wide = values.whole(v);
-  if (!values.isSplit(v) || LeafValues::runOf(typeOf(v), rows) != typeOf(v).getNumElements()) {
-    rows = {0, typeOf(v).getDimSize(0)};
+  if (!values.isSplit(v) || LeafValues::runOf(typeOf(v), rows) != run) {
+    rows = LeafValues::rowsOfRun(typeOf(v), run);
     SmallVector<Value> pieces;
     for (int64_t leaf = 0; leaf < leaves; ++leaf) pieces.push_back(values.part(v, leaf));
     wide = values.join(pieces, rows, op->getLoc());
   }
   Operation* made = values.cloneWith(op, {wide}, {values.widened(typeOf(op->getResult(0)), rows)});
+  note(op, made, {rows}, rows);
   values.setWhole(op, made, {LeafState::Split, rows});
 }
 
@@ -222,8 +252,10 @@ LeafRows Widener::rowsOfOperands(Operation* op) const {
 
 bool Widener::widen(Operation* op, ArrayRef<MaybeRows> operandRows, LeafRows rows) {
   if (Attribute group = op->getAttr(kGroupAttr)) {
-    const bool last = rows.dimension == typeOf(op->getResult(0)).getRank() - 1;
-    if (rowsInColumns.try_emplace(group, last).first->second != last) return false;
+    // A kernel's values have columns alike, which are as many for each leaf.
+    const RankedTensorType type = typeOf(op->getResult(0));
+    const int64_t columns = rows.dimension == type.getRank() - 1 ? type.getShape().back() : 0;
+    if (rowsInColumns.try_emplace(group, columns).first->second != columns) return false;
   }
   SmallVector<Value> operands;
   for (auto [operand, where] : llvm::zip(op->getOperands(), operandRows)) {
@@ -235,6 +267,7 @@ bool Widener::widen(Operation* op, ArrayRef<MaybeRows> operandRows, LeafRows row
   Operation* made = values.cloneWith(op, operands, types);
   if (auto slice = dyn_cast<SliceOp>(made)) slice.setSizes(typeOf(slice.getResult()).getShape());
   values.markRows(made, operandRows, rows);
+  note(op, made, operandRows, rows);
   values.setWhole(op, made, {LeafState::Split, rows});
   return true;
 }
@@ -324,6 +357,7 @@ bool Widener::widenReduce(ReduceOp op) {
   auto sums = ReduceOp::create(builder, op.getLoc(), ReduceKind::sum, operand, axes, leaves);
   sums->setAttr(kGroupAttr, op->getAttr(kGroupAttr));
   values.markRows(sums, {rows}, std::nullopt);
+  note(op, sums, {rows}, {0, 1});
   values.setStacked(op.getResult(), sums);
   return true;
 }

@@ -48,21 +48,30 @@ def PlaceUpdates : ZeroPass<"place-updates"> {
 def SplitMicroBatches : ZeroPass<"split-micro-batches"> {
   let summary = "cuts a step of several micro-batches into the functions that its turns run";
   let description = [{
-    The step is that of one micro-batch; the module's `train.micro_batches` says how many there are, a power of two M.
-    @accumulate0, @accumulate1, ... are copies without norm and updates: after micro-batch m runs the one whose number is
-    that of m's trailing ones, which adds as many levels of a binary counter to the micro-batch's gradients and keeps the
-    sum. @step is the last micro-batch's: it adds all levels, and updates. So gradients are added up in the order of the
-    tree that M times as many leaves on one rank have.
+    The step is that of one micro-batch; the module's `train.micro_batches` says how many there are: M = p 2^j with p odd.
+    @accumulate0, @accumulate1, ... are copies without norm and updates. In each of p groups of 2^j micro-batches, after
+    the m-th runs the one whose number is that of m's trailing ones, which adds as many levels of a binary counter to the
+    micro-batch's gradients and keeps the sum. @step is the last micro-batch's: it adds all levels, and updates. With p > 1
+    @accumulate<j> is of the last micro-batch of the first group, whose sum starts a chain, @accumulate<j+1> of that of each
+    later group but the last one, which adds the group's sum to the chain, as @step does. So gradients are added up in the
+    order of the tree that M times as many leaves on one rank have.
 
     A sum over the global batch in the forward pass, the count of labels, say, must be known before the first
     micro-batch: @count0, @count1, ... compute it from the inputs of all micro-batches, and frozen parameters.
 
     `each`: every micro-batch is reduced over the ranks and what is reduced is kept; `last`: each rank keeps whole
-    gradients, which are reduced once.
+    gradients, which are reduced once for each group. Groups of one micro-batch are reduced after it in either case.
   }];
   let options = [Option<"reduce", "reduce", "std::string", "\"auto\"",
                         "When gradients are reduced: after each micro-batch, or once after the last; auto: each from "
                         "stage 2 on, where the numbers of ranks allow it">];
+}
+def OrderGatheredRows : ZeroPass<"order-gathered-rows"> {
+  let summary = "puts rows that are gathered over several nodes into the order of the ranks";
+  let description = [{
+    The hops of a gather give the values of ranks with one local number side by side: [local, node, rows]. After each
+    `train.gather_rows` this pass transposes them to [node, local, rows].
+  }];
 }
 def VerifyStage : ZeroPass<"verify-stage"> {
   let summary = "checks that a stage holds no state that it must not hold and updates every parameter once";

@@ -3,6 +3,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "passes/zero/Passes.h"
+#include "runtime/plan/MicroBatches.h"
 
 namespace sheaf::zero {
 #define GEN_PASS_DEF_SPLITMICROBATCHES
@@ -30,29 +31,65 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
     const int64_t count = zero::moduleInteger(module, "train.micro_batches", 1);
     if (!step || count < 2) return;
     ranks = zero::ranksOf(module);
-    levels = llvm::Log2_64(count);
+    groups = plan::MicroBatchGroups(count);
     const bool powerOfTwo = llvm::isPowerOf2_64(ranks);
-    if (reduce == "each" && !powerOfTwo) {
+    if (reduce == "each" && !powerOfTwo && groups.levels > 0) {
       module.emitError() << "--reduce each needs a power of two of ranks, not " << ranks
-                         << ": their micro-batches would not add up in the order of one tree; give --reduce last";
+                         << ", or an odd number of micro-batches, not " << count
+                         << ": these would not add up in the order of one tree; give --reduce last";
       return signalPassFailure();
     }
     const bool automaticallyOnce = reduce == "auto" && (!powerOfTwo || zero::effectiveStage(module) < 2);
-    once = ranks > 1 && (reduce == "last" || automaticallyOnce);
+    once = ranks > 1 && groups.levels > 0 && (reduce == "last" || automaticallyOnce);
     Builder b(&getContext());
     module->setAttr("zero.dealing", b.getStringAttr(once ? "by_rank" : "by_micro_batch"));
-    if (failed(splitCounts(step))) return signalPassFailure();
-    for (int64_t level = 0; level < levels; ++level)
-      accumulate(copyOf(step, zero::kAccumulatePrefix, level), level, /*last=*/false);
-    accumulate(step, levels, /*last=*/true);
+    if (failed(refuseGatheredRows(step)) || failed(splitCounts(step))) return signalPassFailure();
+    for (int64_t number = 0; number + 1 < groups.parts(); ++number)
+      accumulate(copyOf(step, zero::kAccumulatePrefix, number), partOf(number));
+    accumulate(step, partOf(groups.parts() - 1));
   }
 
  private:
+  // Describes the micro-batches of a part.
+  struct Part {
+    int64_t level;    // the levels that they add
+    bool endsGroup;   // they are the last ones of their groups
+    bool firstGroup;  // and these are the first one
+    bool last;        // or the last one
+  };
+  Part partOf(int64_t number) const {
+    const bool ends = number >= groups.levels;
+    return {std::min(number, groups.levels), ends, ends && number == groups.levels, number + 1 == groups.parts()};
+  }
+
+  // Adds a micro-batch's value to a sum, which `overRanks` sums over the ranks when it is time: before or after the
+  // micro-batches of a group are added. Returns the sum over all micro-batches in the last part.
+  Value add(OpBuilder& builder, Location loc, StringRef name, const Part& part, Value value,
+            llvm::function_ref<Value(Value)> overRanks) {
+    const bool chained = groups.count > 1;
+    if (!once) value = overRanks(value);
+    // The first group's sum starts the chain: as the level above the group's, unless it is not reduced yet.
+    const bool keep = !part.endsGroup || (chained && part.firstGroup && !once);
+    if (part.level > 0 || keep) value = zero::AccumulateOp::create(builder, loc, name, part.level, keep, value);
+    if (!part.endsGroup) return value;
+    if (once) value = overRanks(value);
+    if (!chained || (part.firstGroup && !once)) return value;
+    return zero::AccumulateOp::create(builder, loc, value.getType(), name, groups.levels, /*start=*/part.firstGroup,
+                                      /*chain=*/!part.firstGroup, /*keep=*/!part.last, value);
+  }
+
   static func::FuncOp copyOf(func::FuncOp step, StringRef prefix, int64_t number) {
     func::FuncOp copy = step.clone();
     copy.setName((prefix + Twine(number)).str());
     step->getParentOfType<ModuleOp>().insert(step, copy);
     return copy;
+  }
+
+  static LogicalResult refuseGatheredRows(func::FuncOp step) {
+    for (auto gather : step.getOps<train::GatherRowsOp>())
+      return gather.emitError(
+          "needs rows of the whole batch, which a micro-batch does not have: leave out --micro-batches");
+    return success();
   }
 
   // What a value is computed from; failure if that is more than inputs, constants and parameters that are not trained.
@@ -63,7 +100,7 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
       if (!op || !slice.insert(op).second) continue;
       const bool reads = isa<zero::ParametersOp, zero::AllGatherOp>(op);
       const bool known = op->getDialect()->getNamespace() != "zero" || isa<zero::ViewOp>(op) || (reads && isFrozen(op));
-      if (!known || isa<train::GlobalSumOp>(op)) return failure();
+      if (!known || isa<train::GlobalSumOp, train::GatherRowsOp>(op)) return failure();
       llvm::append_range(pending, op->getOperands());
     }
     return success();
@@ -86,9 +123,9 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
             "needs a sum over the global batch of what the model computes, which a micro-batch cannot "
             "know: leave out --micro-batches; if it is a batch norm, --batch-norm local normalizes by "
             "each piece's own moments");
-    for (int64_t level = 0; level <= levels; ++level) {
+    for (int64_t number = 0; number < groups.parts(); ++number) {
       func::FuncOp part = step.cloneWithoutRegions();
-      part.setName((zero::kCountPrefix + Twine(level)).str());
+      part.setName((zero::kCountPrefix + Twine(number)).str());
       getOperation().insert(step, part);
       Block* block = part.addEntryBlock();
       IRMapping mapping;
@@ -98,14 +135,10 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
         if (slice.contains(&op)) builder.clone(op, mapping);
       for (auto [i, sum] : llvm::enumerate(sums)) {
         const std::string name = ("count " + Twine(i)).str();
-        Value term = mapping.lookup(sum.getOperand());
         Location loc = sum.getLoc();
-        auto global = [&] { term = train::GlobalSumOp::create(builder, loc, term.getType(), term); };
-        if (!once) global();
-        term = zero::AccumulateOp::create(builder, loc, "terms of " + name, level, level < levels, term);
-        if (level < levels) continue;
-        if (once) global();
-        zero::AccumulateOp::create(builder, loc, name, int64_t{0}, /*keep=*/true, term);
+        Value total = add(builder, loc, "terms of " + name, partOf(number), mapping.lookup(sum.getOperand()),
+                          [&](Value term) { return train::GlobalSumOp::create(builder, loc, term.getType(), term); });
+        if (partOf(number).last) zero::AccumulateOp::create(builder, loc, name, int64_t{0}, /*keep=*/true, total);
       }
       for (auto gather : llvm::make_early_inc_range(block->getOps<zero::AllGatherOp>()))
         zero::ReleaseOp::create(builder, step.getLoc(), gather.getResult());
@@ -123,7 +156,7 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
     return success();
   }
 
-  void accumulate(func::FuncOp function, int64_t level, bool last) {
+  void accumulate(func::FuncOp function, const Part& part) {
     SmallVector<Operation*> reductions, after;
     SmallVector<train::LossOp> losses;
     for (Operation& op : function.getBody().front()) {
@@ -131,48 +164,51 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
       if (isa<zero::SquareSumOp, zero::GradientNormOp, zero::UpdateOp, zero::GatherUpdatedOp>(op)) after.push_back(&op);
       if (auto loss = dyn_cast<train::LossOp>(op)) losses.push_back(loss);
     }
-    if (!last)
+    if (!part.last)
       for (Operation* op : llvm::reverse(after)) op->erase();
-    for (Operation* reduction : reductions) {
-      OpBuilder builder(reduction);
-      Location loc = reduction->getLoc();
-      StringRef bucket = reduction->getAttrOfType<FlatSymbolRefAttr>("bucket").getValue();
-      auto add = [&](Value value) -> Value {
-        return zero::AccumulateOp::create(builder, loc, bucket, level, !last, value);
-      };
-      if (once) {
-        auto symbol = getOperation().lookupSymbol<zero::BucketOp>(bucket);
-        auto type = RankedTensorType::get({int64_t(symbol.getElements())},
-                                          cast<RankedTensorType>(reduction->getResult(0).getType()).getElementType());
-        Value sum = add(zero::GradientOp::create(builder, loc, type, bucket, reduction->getOperands()));
-        if (last)
-          reduction->setOperands(sum);
-        else
-          reduction->erase();
-        continue;
-      }
-      builder.setInsertionPointAfter(reduction);
-      Value sum = add(reduction->getResult(0));
-      reduction->getResult(0).replaceAllUsesExcept(sum, sum.getDefiningOp());
-    }
+    for (Operation* reduction : reductions) accumulateGradient(reduction, part);
     for (train::LossOp loss : losses) {
       OpBuilder builder(loss);
-      Value value = loss.getValue();
-      const bool reduced = !once && ranks > 1;
-      if (reduced) value = train::GlobalSumOp::create(builder, loss.getLoc(), value.getType(), value);
-      value = zero::AccumulateOp::create(builder, loss.getLoc(), kLoss, level, !last, value);
-      if (last && !reduced) {
+      // A loss that is reduced once is lowered as that of a step of one micro-batch.
+      const bool reduced = ranks > 1 && (!once || groups.count > 1);
+      Value value = add(builder, loss.getLoc(), kLoss, part, loss.getValue(), [&](Value term) -> Value {
+        return reduced ? train::GlobalSumOp::create(builder, loss.getLoc(), term.getType(), term) : term;
+      });
+      if (part.last && !reduced) {
         loss->setOperand(0, value);
         continue;
       }
-      if (last) train::OutputOp::create(builder, loss.getLoc(), kLoss, kLoss, value);
+      if (part.last) train::OutputOp::create(builder, loss.getLoc(), kLoss, kLoss, value);
       loss.erase();
     }
     eraseDead(function);
   }
 
-  int64_t ranks = 1, levels = 0;
-  bool once = false;  // gradients are reduced after the last micro-batch only
+  void accumulateGradient(Operation* reduction, const Part& part) {
+    OpBuilder builder(reduction);
+    Location loc = reduction->getLoc();
+    StringRef bucket = reduction->getAttrOfType<FlatSymbolRefAttr>("bucket").getValue();
+    Value result = reduction->getResult(0), value = result;
+    SmallVector<OpOperand*> uses;
+    for (OpOperand& use : result.getUses()) uses.push_back(&use);
+    if (once) {
+      auto symbol = getOperation().lookupSymbol<zero::BucketOp>(bucket);
+      auto type = RankedTensorType::get({int64_t(symbol.getElements())},
+                                        cast<RankedTensorType>(result.getType()).getElementType());
+      value = zero::GradientOp::create(builder, loc, type, bucket, reduction->getOperands());
+    }
+    Value sum = add(builder, loc, bucket, part, value, [&](Value term) {
+      if (once) reduction->setOperands(term);
+      builder.setInsertionPointAfter(reduction);
+      return result;
+    });
+    for (OpOperand* use : uses) use->set(sum);
+    if (once && !part.endsGroup) reduction->erase();
+  }
+
+  int64_t ranks = 1;
+  plan::MicroBatchGroups groups{1};
+  bool once = false;  // gradients are reduced after the last micro-batch of a group only
 };
 
 }  // namespace

@@ -17,6 +17,8 @@ struct CollectiveBuffers {
   uint64_t count = 0;  // as in plan::Collective
   const std::byte* source = nullptr;
   std::byte* destination = nullptr;
+  // A sum goes on from what its destination holds: see sumOverRanks.
+  bool continues = false;
 };
 
 // Called with each range of a peer's memory before it is read.

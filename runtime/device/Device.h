@@ -31,7 +31,7 @@ struct Committed {
 // and immutable while the step is in flight.
 struct StepValues {
   int64_t step = 0;  // 0-based number of the step since the first
-  // The rows that a rank has are piece firstPiece + rank * pieceStride of the global batch: see plan.proto's Dealing.
+  // The rows that a rank has are piece firstPiece + rank * pieceStride of the global batch: see plan::PiecesOfRanks.
   int64_t firstPiece = 0, pieceStride = 1;
   std::vector<float> scalars;  // Plan.scalars
   // Writes this micro-batch's rows of an input for a rank; called from a stream's thread.

@@ -46,12 +46,14 @@ Expected<ChosenPlan> choosePlan(const std::vector<std::string>& paths, int64_t r
   }
   std::string numbers;
   for (int64_t number : there) numbers += cat(numbers.empty() ? "" : number == *there.rbegin() ? " or " : ", ", number);
-  // The ranks that the leaves can be divided among are their number divided by a power of two.
-  const int64_t leaves = plans[0]->origin().leaves();
-  const bool possible = leaves % ranks == 0 && std::has_single_bit(static_cast<uint64_t>(leaves / ranks));
+  // A rank's leaves are micro-batches times a power of two.
+  const int64_t leaves = plans[0]->origin().leaves(), each = leaves / ranks;
+  const bool possible = each > 0 && leaves % ranks == 0;
+  const int64_t micro = possible ? each >> std::countr_zero(static_cast<uint64_t>(each)) : 1;
   return Status::error(cat("no plan is for ", ranks, ranks == 1 ? " rank" : " ranks", "; the plans are for ", numbers,
                            ": start as many processes, or say with --ranks which plan to take",
-                           possible ? cat("; or compile one with --ranks ", ranks, " --like ", paths[0])
+                           possible ? cat("; or compile one with --ranks ", ranks, " --like ", paths[0],
+                                          micro > 1 ? cat(" --micro-batches ", micro) : "")
                                     : cat("; ", leaves, " leaves cannot be divided among ", ranks)));
 }
 

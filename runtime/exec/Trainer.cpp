@@ -8,6 +8,7 @@
 #include "runtime/exec/StopVote.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/LossScale.h"
+#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/Probe.h"
 #include "runtime/plan/Types.h"
 
@@ -92,9 +93,9 @@ Expected<std::optional<Committed>> Trainer::stateAfter(StepLedger& ledger, int64
 
 std::shared_ptr<const StepValues> Trainer::ofMicroBatch(const StepValues& step, int64_t microBatch) const {
   auto values = std::make_shared<StepValues>(step);
-  const bool byRank = plan_.dealing() == plan::BY_RANK;
-  values->firstPiece = byRank ? microBatch : microBatch * plan_.ranks();
-  values->pieceStride = byRank ? plan::microBatches(plan_) : 1;
+  const plan::PiecesOfRanks pieces = plan::piecesOfRanks(plan_, microBatch);
+  values->firstPiece = pieces.first;
+  values->pieceStride = pieces.stride;
   values->readInput = [data = &data_, sample = samplesAt(step.step), first = values->firstPiece,
                        stride = values->pieceStride](int64_t rank, uint32_t input, std::span<std::byte> destination) {
     return data->read(first + rank * stride, input, sample, destination);

@@ -128,7 +128,7 @@ Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::
 
 bool DataSource::isUnneeded(const plan::Plan& plan, const std::string& name) const {
   for (int i = 0; i < plan.inputs_size(); ++i)
-    if (plan.inputs(i).name() == name) return !inputs_[static_cast<size_t>(i)].wanted && !plan.inputs(i).row_mask();
+    if (plan.inputs(i).name() == name) return !inputs_[static_cast<size_t>(i)].wanted && plan::isData(plan.inputs(i));
   return std::find(plan.unneeded_inputs().begin(), plan.unneeded_inputs().end(), name) != plan.unneeded_inputs().end();
 }
 
@@ -245,7 +245,8 @@ void DataSource::findWanted(const plan::Plan& plan) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const bool ofTraining = trained[i] || !evaluated[i];
     inputs_[i].wanted = (reader_ == DataReader::kTraining ? ofTraining : bool(evaluated[i])) &&
-                        !plan.inputs(static_cast<int>(i)).row_mask();
+                        plan::isData(plan.inputs(static_cast<int>(i)));
+    inputs_[i].isRowIndex = plan.inputs(static_cast<int>(i)).row_index();
   }
 }
 
@@ -353,6 +354,14 @@ Status DataSource::await(uint64_t end) const {
 
 Status DataSource::read(int64_t piece, uint32_t input, uint64_t sample, std::span<std::byte> destination) const {
   const InputRows& rows = inputs_[input];
+  if (rows.isRowIndex) {
+    const uint64_t count = destination.size() / sizeof(int64_t);
+    for (uint64_t i = 0; i < count; ++i) {
+      const int64_t number = piece * static_cast<int64_t>(count) + static_cast<int64_t>(i);
+      std::memcpy(destination.data() + i * sizeof number, &number, sizeof number);
+    }
+    return {};
+  }
   size_t targetBytes = rows.rowElements * bytesOf(rows.target);
   if (destination.size() != targetBytes * rows.rowsPerPiece)
     return Status::error(cat("input '", names_[input], "': ", destination.size(), " bytes to fill, its rows are ",

@@ -85,9 +85,10 @@ class DataSource {
     DataType type = DataType::F32, target = DataType::F32;
     uint64_t rowElements = 0;  // rows follow each other at this distance, in elements
     uint64_t rowsPerPiece = 0;
-    bool wanted = false;  // by the reader
-    bool whole = false;   // the same for all rows
-    int64_t classes = 0;  // of labels; 0: any numbers
+    bool wanted = false;      // by the reader
+    bool whole = false;       // the same for all rows
+    bool isRowIndex = false;  // read() writes the rows' numbers in the batch, whatever the sample
+    int64_t classes = 0;      // labels are below it; 0: any numbers
     std::optional<int64_t> ignored;
     bool ids = false;              // of rows of a table, of which there are `classes`
     std::optional<size_t> column;  // of the pipe, which has these rows

@@ -11,7 +11,8 @@ namespace sheaf::plan {
 
 struct CpuIdentity {
   std::string processor;  // its name, for people: it does not decide bits
-  std::string library;    // it computes products and convolutions: "oneDNN 2.6.3"
+  std::string library;    // it computes convolutions and most products: "oneDNN 2.6.3"
+  std::string products;   // whose kernels compute products in f32, each in another order: "Sheaf" or "oneDNN"
   // The instructions that the library and Sheaf's own loops use: "SSE4.1", "AVX", "AVX2" or "AVX-512".
   std::string instructions;
   std::string bf16;     // the library's for products in bf16: "none", "bf16" or "AMX"

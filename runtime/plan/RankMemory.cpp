@@ -4,6 +4,7 @@
 #include <map>
 
 #include "runtime/plan/Library.h"
+#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::plan {
@@ -109,7 +110,7 @@ RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inTreeOrder, boo
     }
     if (!instruction.has_collective()) return;
     const Collective& collective = instruction.collective();
-    const bool exchanged = inTreeOrder && collective.op() != ALL_GATHER;
+    const bool exchanged = (inTreeOrder && collective.op() != ALL_GATHER) || continues(collective);
     NcclUse& use = uses[collective.communicator()];
     const uint64_t members = static_cast<uint64_t>(ranksOf(plan, collective));
     ranks[collective.communicator()] = members;

@@ -5,6 +5,7 @@
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/LossScale.h"
+#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/SavedParts.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/StepWork.h"
@@ -146,8 +147,11 @@ bool evaluatesOnly(const Plan& plan) {
 
 std::string microBatchesText(const Plan& plan) {
   if (microBatches(plan) < 2) return "";
+  const MicroBatchGroups groups(microBatches(plan));
   return cat(" in ", microBatches(plan), " micro-batches, gradients reduced after ",
-             plan.dealing() == BY_RANK ? "the last" : "each");
+             plan.dealing() != BY_RANK ? "each"
+             : groups.count > 1        ? cat("every ", groups.size())
+                                       : "the last");
 }
 
 std::string stagesText(const Plan& plan, const Summary& summary) {
@@ -351,7 +355,7 @@ std::string summaryText(const Plan& plan) {
     out += cat("  precision   ", word(mixed->type()), " with f32 master weights; gradients are summed over ranks in ",
                word(gradientType(*mixed)), "\n");
   for (const Input& input : plan.inputs())
-    if (!input.row_mask())
+    if (isData(input))
       out += cat("  input       ", shownLine(input.name()), ": ", word(input.type()), " ", shapeText(shapeOf(input)),
                  input.whole() ? ", the same for all rows\n" : " a rank\n");
   for (const Output& output : plan.outputs())

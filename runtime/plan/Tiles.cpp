@@ -34,32 +34,6 @@ double imbalance(double tiles, double whole) {
   return sum / std::size(kThreads);
 }
 
-// oneDNN's AVX2 kernels pack no operands where 1 / rows + 1 / columns is at least this: nocopy_checker_avx2() in
-// src/cpu/x64/gemm/gemm_driver.cpp of 2.6.3.
-constexpr double kNoCopyThreshold = 0.0038;
-
-// Returns the fewest columns of a tile of so many rows, or the fewest rows of so many columns, for which AVX2 does not
-// use its no-copy kernel; `size` if there are none.
-int64_t minPackedSide(int64_t other, int64_t unit, int64_t size) {
-  const double left = kNoCopyThreshold - 1.0 / static_cast<double>(other);
-  return left <= 1.0 / static_cast<double>(size) ? size
-                                                 : std::min(roundUp(static_cast<int64_t>(1 / left) + 1, unit), size);
-}
-
-// Returns the share of a product's multiplications that are in tiles of AVX2's no-copy kernel.
-double noCopyShare(int64_t m, int64_t n, GemmTile tile) {
-  double sum = 0;
-  for (bool lastRows : {false, true})
-    for (bool lastColumns : {false, true}) {
-      const int64_t rows = lastRows ? m % tile.rows : tile.rows,
-                    columns = lastColumns ? n % tile.columns : tile.columns;
-      if (rows == 0 || columns == 0 || !usesNoCopyKernel(CpuIsa::kAvx2, rows, columns)) continue;
-      sum += static_cast<double>(lastRows ? rows : m - m % rows) *
-             static_cast<double>(lastColumns ? columns : n - n % columns);
-    }
-  return sum / (static_cast<double>(m) * static_cast<double>(n));
-}
-
 // Each tile packs its operands again: measured on Zen 5, that costs as much as so many more rows and columns, most
 // where packing transposes. An imbalance counts less than that, because most runs have two threads a rank or four.
 double packingCost(bool transposeA, bool transposeB) {
@@ -69,51 +43,18 @@ constexpr double kImbalance = 0.3;
 
 constexpr int64_t kParts = 16;
 
+// A tile in registers of Sheaf's own products, of which a panel of b is as wide.
+constexpr int64_t kSgemmTileRows = 6, kSgemmPanel = 16;
+
 bool isSmall(int64_t rows, int64_t columns, int64_t k) {
   return double(rows) * columns * k < kSmallProduct;
 }
 
-// Returns the tile of an f32 product by AVX2 that is not small: the tile of AVX-512, or, where the no-copy kernel is
-// slow, one that uses it less.
-GemmTile avx2Tile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB) {
-  // The extra time of the no-copy kernel, as a share. A transposed: 5 to 24 % on an Emerald Rapids, and its tiles took
-  // 25 to 120 % longer than the whole product on a Zen 3, most where rows are a multiple of 4 KiB apart (perhaps
-  // because their lines share few sets of the caches; not verified). B transposed: some 10 % on both. Neither: none.
-  const double noCopyCost = transposeA ? 0.25 : transposeB ? 0.1 : 0;
-  const double packing = packingCost(transposeA, transposeB);
-  const GemmTile avx512Tile = gemmTile(CpuIsa::kAvx512, m, n, k, batch, transposeA, transposeB, false);
-  const double avx512Share = noCopyShare(m, n, avx512Tile);
-  if (noCopyCost * avx512Share == 0) return avx512Tile;
-  auto costOf = [&](GemmTile tile, double share) {
-    const double tiles = double(batch) * ceilDiv(m, tile.rows) * ceilDiv(n, tile.columns);
-    const double whole = double(batch) * m * n / (double(tile.rows) * tile.columns);
-    return packing / tile.rows + packing / tile.columns + kImbalance * imbalance(tiles, whole) + noCopyCost * share;
-  };
-  GemmTile best = avx512Tile;
-  double bestCost = costOf(avx512Tile, avx512Share);
-  const uint64_t room = sgemmPackingBytes(avx512Tile.rows, avx512Tile.columns, k);
-  auto consider = [&](int64_t rows, int64_t columns) {
-    const double share = noCopyShare(m, n, {rows, columns});
-    if (share >= avx512Share || sgemmPackingBytes(rows, columns, k, CpuIsa::kAvx2) > room) return;
-    if (const double cost = costOf({rows, columns}, share); cost < bestCost) bestCost = cost, best = {rows, columns};
-  };
-  for (int64_t i = 1; i <= kParts; ++i) {
-    const int64_t rows = std::min(roundUp(ceilDiv(m, i), kRegisterRows), m);
-    const int64_t columns = std::min(roundUp(ceilDiv(n, i), kRegisterColumns), n);
-    for (int64_t j = 1; j <= kParts; ++j) consider(rows, std::min(roundUp(ceilDiv(n, j), kRegisterColumns), n));
-    consider(rows, minPackedSide(rows, kRegisterColumns, n));
-    consider(minPackedSide(columns, kRegisterRows, m), columns);
-  }
-  return best;
-}
-
 }  // namespace
 
-GemmTile gemmTile(CpuIsa isa, int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB,
-                  bool half) {
+GemmTile gemmTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB, bool half) {
   auto fits = [&](int64_t rows, int64_t columns) { return !half || double(rows) * columns <= kHalfGemmScratch; };
   if (double(m) * n * k < 2 * kSmallProduct && fits(m, n)) return {m, n};
-  if (isa == CpuIsa::kAvx2 && !half) return avx2Tile(m, n, k, batch, transposeA, transposeB);
   const double packing = packingCost(transposeA, transposeB);
   // f32: into 1 to 16 parts each way. bf16: with sides of at most 768, 720, ..., 48, because a tile is bounded.
   constexpr int64_t kHalfSide = 48;
@@ -134,18 +75,48 @@ GemmTile gemmTile(CpuIsa isa, int64_t m, int64_t n, int64_t k, int64_t batch, bo
   return best;
 }
 
-bool usesNoCopyKernel(CpuIsa isa, int64_t rows, int64_t columns) {
-  return isa == CpuIsa::kAvx2 &&
-         1.0 / static_cast<double>(rows) + 1.0 / static_cast<double>(columns) >= kNoCopyThreshold;
-}
-
-uint64_t sgemmPackingBytes(int64_t m, int64_t n, int64_t k, CpuIsa isa) {
-  // oneDNN packs a block of each operand: up to 384 rows of a, 9,984 columns of b, 384 deep on AVX-512, and 256 on
-  // AVX2, padded to whole registers and a depth of at least 128. Measured on 2.6.3 over 1,500 shapes, the sum of its
-  // allocations never exceeded this bound, and reached 0.93 of it on AVX-512 and 0.89 on AVX2.
-  const uint64_t depth = std::clamp<int64_t>(saturatingAdd(k, 16), 144, isa == CpuIsa::kAvx2 ? 272 : 512);
+uint64_t sgemmPackingBytes(int64_t m, int64_t n, int64_t k) {
+  // oneDNN packs a block of each operand: up to 384 rows of a, 9,984 columns of b, 384 deep on AVX-512, padded to whole
+  // registers and a depth of at least 128. Measured on 2.6.3 over 1,500 shapes, the sum of its allocations never
+  // exceeded this bound, and reached 0.93 of it.
+  const uint64_t depth = std::clamp<int64_t>(saturatingAdd(k, 16), 144, 512);
   const uint64_t rows = std::clamp<int64_t>(m, 1, 512) + 64, columns = std::clamp<int64_t>(n, 1, 10240) + 64;
   return (rows + columns) * depth * sizeof(float) + (64 << 10);
+}
+
+uint64_t sgemmRoom(int64_t m, int64_t n, int64_t k) {
+  // Panels of b are kept where several blocks of rows read them.
+  const int64_t columns = m <= kSgemmGroupRows ? kSgemmGroup
+                          : m <= kSgemmRows    ? kSgemmPanel
+                                               : roundUp(std::min(n, kSgemmColumns), kSgemmPanel);
+  return (std::min(m, kSgemmRows) + columns) * std::min(k, kSgemmDepth) * sizeof(float);
+}
+
+GemmTile threadTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB, int threads) {
+  if (double(m) * n * k < 2 * kSmallProduct) return {m, n};
+  // A tile's packing and cold caches, as so many more rows and columns; and the wait of a thread for another at the
+  // end, because other programs run as well, as a share of a tile. Of four settings these were the fastest on an
+  // Emerald Rapids with two threads.
+  const double packingA = transposeA ? 24 : 8, packingB = transposeB ? 32 : 16;
+  const double waiting = threads > 1 ? 0.03 : 0;
+  const GemmTile declared = gemmTile(m, n, k, batch, transposeA, transposeB, false);
+  const uint64_t room = sgemmPackingBytes(declared.rows, declared.columns, k);
+  const int64_t most = 2 * std::max<int64_t>(threads, kParts);
+  GemmTile best = declared;
+  double bestCost = 1e30;
+  for (int64_t i = 1; i <= most; ++i) {
+    const int64_t rows = std::min(roundUp(ceilDiv(m, i), kSgemmTileRows), m);
+    for (int64_t j = 1; j <= most; ++j) {
+      const int64_t columns = std::min(roundUp(ceilDiv(n, j), kSgemmPanel), n);
+      if (sgemmRoom(rows, columns, k) > room || (bestCost < 1e30 && isSmall(rows, columns, k))) continue;
+      const double tiles = double(batch) * ceilDiv(m, rows) * ceilDiv(n, columns);
+      const double whole = double(batch) * m * n / (double(rows) * columns);
+      const double cost = packingA / columns + packingB / rows + std::ceil(tiles / threads) * threads / whole - 1 +
+                          waiting * threads / tiles;
+      if (cost < bestCost) bestCost = cost, best = {rows, columns};
+    }
+  }
+  return best;
 }
 
 int64_t convPixels(int64_t patch, int64_t pixels) {

@@ -1,32 +1,35 @@
-// Cuts library calls into pieces of work. The pieces depend on shapes and, in f32 products of a CPU, on its instruction
-// set, never on the number of threads; so do the bits of the results. Scratch and the bounds on what libraries allocate
-// follow from the pieces.
+// Cuts library calls into pieces of work. The pieces depend on shapes, never on the number of threads, and the bits of
+// results depend on them; the exception is threadTile(). Scratch and the bounds on what libraries allocate follow from
+// the pieces.
 #pragma once
 
 #include <cstdint>
 
 namespace sheaf::plan {
 
-// The instruction set of oneDNN's products on a CPU: each has kernels of its own, which other tiles suit. kAvx2 stands
-// for all that are narrower than AVX-512. A plan does not hold it; the processor and ONEDNN_MAX_CPU_ISA decide it when
-// a run starts, the same in all its processes (Device::gemmIsa).
-enum class CpuIsa { kAvx2, kAvx512 };
-
-// A matrix product is computed in tiles of the result. half: of operands of 16 bits, whose tiles do not depend on isa.
+// A matrix product is computed in tiles of the result. oneDNN's bits depend on the tiles. half: of operands of 16 bits.
 struct GemmTile {
   int64_t rows;
   int64_t columns;
 };
-GemmTile gemmTile(CpuIsa isa, int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB,
-                  bool half);
+GemmTile gemmTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB, bool half);
 
-// True if oneDNN computes an f32 product of this size without packing its operands (by its no-copy kernel). That of
-// AVX2 is slow where an operand is transposed.
-bool usesNoCopyKernel(CpuIsa isa, int64_t rows, int64_t columns);
+// Bytes that one single-threaded dnnl_sgemm of this shape may allocate for its packed operands, at most. This is also
+// the bound of Sheaf's own products, which need less.
+uint64_t sgemmPackingBytes(int64_t m, int64_t n, int64_t k);
 
-// Bytes that one single-threaded dnnl_sgemm of this shape may allocate for its packed operands, at most. The tiles of
-// AVX2 need no more than those of AVX-512, so that the bound in a plan holds for both.
-uint64_t sgemmPackingBytes(int64_t m, int64_t n, int64_t k, CpuIsa isa = CpuIsa::kAvx512);
+// Sheaf's own f32 products (runtime/device/cpu/simd/Sgemm.h) work on blocks of at most this size. kSgemmDepth decides
+// bits.
+constexpr int64_t kSgemmRows = 96, kSgemmColumns = 1024, kSgemmDepth = 256;
+// A product of at most kSgemmGroupRows rows packs kSgemmGroup columns of b at a time.
+constexpr int64_t kSgemmGroup = 64, kSgemmGroupRows = 24;
+
+// Bytes that such a product needs for its packed operands.
+uint64_t sgemmRoom(int64_t m, int64_t n, int64_t k);
+
+// The tile of such a product for so many threads: bits do not depend on it. sgemmRoom() of the tile is at most
+// sgemmPackingBytes() of gemmTile().
+GemmTile threadTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB, int threads);
 
 // Scratch of a product of 16-bit floats, in floats. oneDNN sums a tile of bf16 in f32 there before it rounds it, so
 // that a tile has at most as many elements. Of f16, and where the processor has no bf16 products, a tile is computed in

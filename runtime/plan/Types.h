@@ -54,6 +54,11 @@ constexpr bool isHalf(ElementType type) {
   return type == BF16 || type == F16;
 }
 
+// True if the user gives the input; the runtime itself fills in masks and numbers of rows.
+inline bool isData(const Input& input) {
+  return !input.row_mask() && !input.row_index();
+}
+
 // The product of the dimensions; nothing if one is negative or the product exceeds 2^50.
 std::optional<uint64_t> elementCount(std::span<const int64_t> shape);
 

@@ -421,6 +421,8 @@ class TableVerifier {
         return wrong(what, cat("its shape is ", shapeText(shapeOf(input))));
       if (input.row_mask() && (input.whole() || input.type() != F32 || input.shape_size() != 1))
         return wrong(what, "it says which rows count, but is not one f32 for each row");
+      if (input.row_index() && (input.whole() || input.row_mask() || input.type() != I64 || input.shape_size() != 1))
+        return wrong(what, "it has the rows' numbers, but is not one i64 for each row");
       const bool ofLabels = input.classes() != 0 || input.has_ignored_label() || input.tokens() || input.perplexity();
       if (ofLabels && (isFloat(input.type()) || input.classes() < 0 || (input.has_ignored_label() && !input.classes())))
         return wrong(what, "what it says of class labels is not of integers in a range");

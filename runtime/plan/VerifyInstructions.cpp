@@ -12,6 +12,7 @@
 #include "runtime/plan/Images.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/LossScale.h"
+#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Unrolled.h"
@@ -303,6 +304,7 @@ class InstructionVerifier {
     // part is in its own place.
     const ArenaRange from = arenaRange(plan_, source), to = arenaRange(plan_, destination);
     if (from.begin < to.end && to.begin < from.end) {
+      if (continues(collective)) return wrong("it adds to its destination, which its source overlaps");
       // Where a rank's part begins, from the array of all parts on.
       Operand index;
       index.set_shard_stride(part);

@@ -149,9 +149,13 @@ void recurrent(std::vector<Shape>& shapes, int64_t width) {
   shapes.push_back({"lstm", 4 * width, width, kBatch * kSteps, true, false});
 }
 
-plan::CpuIsa benchIsa() {
-  const bool wide = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
-  return wide ? plan::CpuIsa::kAvx512 : plan::CpuIsa::kAvx2;
+// Returns the tile that the device takes: where it has AVX2 and no AVX-512, that of Sheaf's own products.
+plan::GemmTile tileOf(const Shape& s, bool half, int threads) {
+  const unsigned isa = dnnl_get_effective_cpu_isa();
+  const bool own = (isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 &&
+                   (isa & dnnl_cpu_isa_avx512_core) != dnnl_cpu_isa_avx512_core && !half;
+  return own ? plan::threadTile(s.m, s.n, s.k, s.batch, s.transposeA, s.transposeB, threads)
+             : plan::gemmTile(s.m, s.n, s.k, s.batch, s.transposeA, s.transposeB, half);
 }
 
 // Prints the table. Returns how many f32 shapes are too slow.
@@ -167,17 +171,15 @@ int run(bool half, const std::vector<int>& threads) {
   recurrent(shapes, 512);
   shapes.push_back({"classifier", 32, 1000, 512, false, true});
   std::vector<double> peaks;
-  std::printf("%-12s %2s %6s %6s %6s %11s", "", "", "m", "n", "k", "tile");
+  std::printf("%-12s %2s %6s %6s %6s", "", "", "m", "n", "k");
   for (int count : threads) {
     peaks.push_back(gflops({"peak", 2048, 2048, 2048, false, false}, half, count, 5));
-    std::printf("   %d threads (%.0f)%s", count, peaks.back(), half ? "" : "  of whole");
+    std::printf("         tile  %d threads (%.0f)%s", count, peaks.back(), half ? "" : "  of whole");
   }
   std::printf("\n");
   int slow = 0;
   for (const Shape& s : shapes) {
-    const plan::GemmTile tile = plan::gemmTile(benchIsa(), s.m, s.n, s.k, s.batch, s.transposeA, s.transposeB, half);
-    std::printf("%-12s %s %6ld %6ld %6ld %5ldx%-5ld", s.what, s.transposed(), long(s.m), long(s.n), long(s.k),
-                long(tile.rows), long(tile.columns));
+    std::printf("%-12s %s %6ld %6ld %6ld", s.what, s.transposed(), long(s.m), long(s.n), long(s.k));
     for (size_t i = 0; i < threads.size(); ++i) {
       Rate rate;
       if (half) {
@@ -187,7 +189,9 @@ int run(bool half, const std::vector<int>& threads) {
         // Other load may have disturbed it.
         if (rate.share < kLeastShare) rate = measure(s, threads[i], 4 * kRounds);
       }
-      std::printf("  %7.0f  %5.1f %%", rate.gflops, 100 * rate.gflops / peaks[i]);
+      const plan::GemmTile tile = tileOf(s, half, threads[i]);
+      std::printf("  %5ldx%-5ld  %7.0f  %5.1f %%", long(tile.rows), long(tile.columns), rate.gflops,
+                  100 * rate.gflops / peaks[i]);
       if (!half) std::printf("  %5.1f %%%s", 100 * rate.share, rate.share < kLeastShare ? " slow" : "");
       slow += !half && rate.share < kLeastShare;
       std::fflush(stdout);
@@ -197,8 +201,8 @@ int run(bool half, const std::vector<int>& threads) {
   return slow;
 }
 
-// For each f32 product of a plan and each instruction set: the tile, the bytes of a and of b that are packed for a
-// flop, and the share of the flops that are multiplied in place. lda and ldb, in bytes, are the strides of packing.
+// For each f32 product of a plan: oneDNN's tile, and the bytes of a and of b that are packed for a flop. lda and ldb,
+// in bytes, are the strides of packing.
 bool printPacking(const std::string& path) {
   auto read = plan::readPlan(path);
   if (!read.ok()) {
@@ -217,26 +221,17 @@ bool printPacking(const std::string& path) {
   const std::string& model = (**read).model();
   std::printf("%s, ranks: %ld\n%5s %2s %6s %6s %6s %5s %7s %7s", model.substr(model.rfind('/') + 1).c_str(),
               long((**read).ranks()), "calls", "", "m", "n", "k", "batch", "lda", "ldb");
-  for (const char* set : {"AVX2", "AVX-512"}) std::printf(" | %7s tile  tiles  a B/flop  b B/flop  in place", set);
+  std::printf(" | %12s  tiles  a B/flop  b B/flop", "tile");
   std::printf("\n");
   for (const auto& [key, count] : products) {
     const auto [m, n, k, batch, transposeA, transposeB, lda, ldb] = key;
     const Shape shape{"", m, n, k, transposeA, transposeB, batch};
     std::printf("%5d %s %6ld %6ld %6ld %5ld %7ld %7ld", count, shape.transposed(), long(m), long(n), long(k),
                 long(batch), long(4 * lda), long(4 * ldb));
-    for (plan::CpuIsa isa : {plan::CpuIsa::kAvx2, plan::CpuIsa::kAvx512}) {
-      const plan::GemmTile tile = plan::gemmTile(isa, m, n, k, batch, transposeA, transposeB, false);
-      const int64_t down = (m + tile.rows - 1) / tile.rows, across = (n + tile.columns - 1) / tile.columns;
-      double noCopy = 0;
-      for (int64_t row = 0; row < m; row += tile.rows)
-        for (int64_t column = 0; column < n; column += tile.columns) {
-          const int64_t rows = std::min(tile.rows, m - row), columns = std::min(tile.columns, n - column);
-          if (plan::usesNoCopyKernel(isa, rows, columns)) noCopy += double(rows) * double(columns);
-        }
-      std::printf(" | %5ldx%-6ld %6ld  %8.5f  %8.5f  %5.1f %%", long(tile.rows), long(tile.columns),
-                  long(batch * down * across), 2.0 * double(across) / double(n), 2.0 * double(down) / double(m),
-                  100 * noCopy / (double(m) * double(n)));
-    }
+    const plan::GemmTile tile = plan::gemmTile(m, n, k, batch, transposeA, transposeB, false);
+    const int64_t down = (m + tile.rows - 1) / tile.rows, across = (n + tile.columns - 1) / tile.columns;
+    std::printf(" | %5ldx%-6ld %6ld  %8.5f  %8.5f", long(tile.rows), long(tile.columns), long(batch * down * across),
+                2.0 * double(across) / double(n), 2.0 * double(down) / double(m));
     std::printf("\n");
   }
   return true;

@@ -11,7 +11,7 @@ CORE = (
     r"numerics/(mlp-momentum|cnn-adamw|gpt2-tiny)/ranks-4/zero-3", r"numerics/(llama-tiny|moe-adamw)/ranks-2/zero-0",
     r"numerics/batch-second/variance", r"numerics/zeros/norm", r"artifacts/mlp/ranks-2-zero-2", r"families/(bert|resnet|lstm)/leaves", r"groups/sgd/ranks-4/zero-3",
     r"norms/sync/ranks-4/zero-0", r"losses/label_smoothing", r"gemm-epilogues/off", r"precision/loss/mlp-adamw/ranks-2",
-    r"precision/(model-in-bf16|angles/time-steps/bf16)", r"f16/overflow/adamw/ranks-4", r"micro-batches/(ignored-labels|dropout)", r"leaves/one-row/moved-batch",
+    r"precision/(model-in-bf16|angles/time-steps/bf16)", r"f16/overflow/adamw/ranks-4", r"micro-batches/(ignored-labels|dropout)", r"micro-batch-groups/(reference|class-weights)", r"leaves/one-row/moved-batch",
     r"products/.*",
     r"operators/(opset-18/0|registry)", r"special-points/(torchscript|onnx)-20/0",
     # The same bits in every way.
@@ -33,6 +33,7 @@ CORE = (
     r"(comparison|unpacking)/.*", r"compatibility/.*", r"readme/(text|labels|failures)",
     r"cut-files/((compile|check|fit)/weight/pointer|compile/constant/empty|run/pages|pointers)",
     r"output-files/(replaced/sheaf-compile|links|run|folders|endings)", r"written-files/(two-runs/index|modes|without-state/processes-2/last)", r"weights/(in-part|tied/torchscript|copied/raw)",
+    r"crossing/(negatives|groups-of-4|lengths|with/nodes|evaluation|gathers)",
     r"trained/(gradients/(straight-through/(raw|optimized)|padding/raw|buffers/torchscript)|doubts|constants)",
     r"readers/(sheaf-(check|export)|sheaf-run|links)", r"long-models/(operands|calls|texts|sums)",
     r"bad-steps/(ignored-labels/(skip/ranks-2|f16/micro-batches)|nan/stop)", r"inputs/(unneeded|shifted|ids/plain)",

@@ -70,7 +70,7 @@ TEST(Import, ShapeArithmeticIsGone) {
   auto step = m.module->lookupSymbol<mlir::func::FuncOp>("step");
   ASSERT_EQ(step.getNumArguments(), 2u);
   EXPECT_EQ(mlir::cast<mlir::RankedTensorType>(step.getArgumentTypes()[0]).getShape(),
-            llvm::ArrayRef<int64_t>({2, 64}));
+            llvm::ArrayRef<int64_t>({8, 64}));
   EXPECT_THAT(m.decisions(), HasSubstr("m.lm_head.weight: trainable, tied (2 uses)"));
 }
 
@@ -130,6 +130,52 @@ TEST(Import, OperatorsAreListed) {
     if (list[i - 1].domain != list[i].domain || list[i - 1].name != list[i].name) continue;
     EXPECT_GT(list[i - 1].last, 0) << list[i].name;
     EXPECT_LT(list[i - 1].last, list[i].since) << list[i].name;
+  }
+}
+
+// Data have the rows first, so that an input whose rows are not is transposed in the step.
+TEST(Import, RowsAreWhereOneSharedSymbolIs) {
+  struct {
+    Dims x, y;
+    std::vector<std::pair<std::string, int64_t>> bind;
+    std::vector<std::pair<std::string, int64_t>> rows;
+    int transposed;  // inputs; -1: a size is missing
+  } const kinds[] = {
+      {{"N", 3}, {"N", 3}, {}, {}, 0},
+      {{3, "N"}, {3, "N"}, {}, {}, 2},
+      {{3, "N"}, {"N", 3}, {}, {}, 1},
+      {{"T", "N"}, {"N", 3}, {{"T", 3}}, {}, 1},
+      {{"T", "N"}, {"T", "N"}, {{"T", 3}}, {}, 2},
+      {{"N", "T"}, {"N", "T"}, {{"T", 3}}, {}, 0},
+      {{"N", "T"}, {"M", "T"}, {{"T", 3}}, {}, 0},
+      {{"N", "T"}, {"M", "T"}, {}, {}, -1},
+      {{"T", "N"}, {3, "N"}, {{"T", 3}}, {}, 2},
+      {{"T", "N"}, {"S", "N"}, {{"T", 3}, {"S", 3}}, {{"x", 1}, {"y", 1}}, 2},
+      {{"N", 3}, {"M", 3}, {}, {}, 0},
+  };
+  for (const auto& kind : kinds) {
+    SCOPED_TRACE(&kind - kinds);
+    ModelBuilder m;
+    m.input("x", kind.x).input("y", kind.y).output("loss", {});
+    m.floats("w", {1}, {2});
+    m.node("Mul", {"x", "w"}, {"a"});
+    setInteger(m.node("ReduceMean", {"a"}, {"b"}), "keepdims", 0);
+    m.node("Mul", {"y", "w"}, {"c"});
+    setInteger(m.node("ReduceMean", {"c"}, {"d"}), "keepdims", 0);
+    m.node("Add", {"b", "d"}, {"loss"});
+    auto options = withBatch(8);
+    options.bind = {kind.bind.begin(), kind.bind.end()};
+    options.rows = {kind.rows.begin(), kind.rows.end()};
+    Imported imported = import(m, options);
+    ASSERT_EQ(bool(imported.module), kind.transposed >= 0);
+    if (!imported.module) {
+      EXPECT_THAT(imported.errors, testing::Contains(HasSubstr("dimension 'T' is not bound")));
+      continue;
+    }
+    auto step = imported.module->lookupSymbol<mlir::func::FuncOp>("step");
+    for (mlir::Type type : step.getArgumentTypes())
+      EXPECT_EQ(mlir::cast<mlir::RankedTensorType>(type).getShape(), llvm::ArrayRef<int64_t>({8, 3}));
+    EXPECT_EQ(imported.count("transpose"), kind.transposed);
   }
 }
 

@@ -124,7 +124,7 @@ Share onRanks(const LossCase& c, int64_t ranks) {
   Imported m = import(modelOf(c), options);
   if (!m.module) return {};
   mlir::PassManager passes(m.context.get());
-  passes.addPass(train::createGlobalizeLoss());
+  passes.addPass(train::createPartition());
   passes.addPass(train::createDifferentiate());
   if (mlir::failed(passes.run(*m.module))) return {};
   auto step = m.module->lookupSymbol<mlir::func::FuncOp>("step");

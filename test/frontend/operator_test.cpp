@@ -116,7 +116,7 @@ TEST(Operators, GatherNdInRows) {
   weighed({2, 2, 2}, {0, 2, 0, 0, 1, 2, 1, -3}, 1);                // [row, i]
   weighed({3, 2, 2}, {0, 2, 1, 2, 0, 0, 1, 0, 0, 2, 1, 2}, 1);     // [i, row]
   weighed({2, 1, 3, 2}, {0, 0, 0, 1, 0, 2, 1, 0, 1, 1, 1, 2}, 0);  // all elements: nothing to look up
-  weighed({2, 2, 2}, {0, 2, 0, 0, 1, 2, 1, 1}, 1);                 // rows differ: any elements
+  weighed({2, 2, 2}, {0, 2, 0, 0, 1, 2, 1, 1}, 0);                 // rows differ: elements of each row
   weighed({2, 2}, {1, 2, 0, 2}, 1);                                // rows in another order
 }
 

@@ -193,6 +193,12 @@ std::vector<OpCase> indexingCases() {
        "%r = train.global_sum %a0 : tensor<2xf64>",
        "tensor<2xf64>",
        [](const std::vector<Values>& in) { return in[0]; }},
+      {"gather_rows",
+       "one_leaf",
+       {real("2x2", 86), data("1", "i64", {0})},
+       "%r = train.gather_rows %a0 leaf %a1 : (tensor<2x2xf64>, tensor<1xi64>) -> tensor<2x2xf64>",
+       "tensor<2x2xf64>",
+       [](const std::vector<Values>& in) { return in[0]; }},
       // A value used twice: its gradients add up.
       {"slice",
        "twice",

@@ -247,9 +247,9 @@ struct Share {
 // All ranks in lockstep, one thread each: a global sum waits for all and adds in rank order.
 std::vector<Share> runRanks(int64_t ranks, int64_t globalRows, bool decomposed) {
   int64_t rows = globalRows / ranks;
-  llvm::SmallVector<std::unique_ptr<mlir::Pass> (*)()> passes{createGlobalizeLoss, createDifferentiate};
+  llvm::SmallVector<std::unique_ptr<mlir::Pass> (*)()> passes{createPartition, createDifferentiate};
   if (decomposed) passes.push_back(createDecompose);
-  Setup setup(model(rows, ranks), passes);
+  Setup setup(model(globalRows, ranks), passes);
   auto step = setup.module->lookupSymbol<mlir::func::FuncOp>("step");
   auto xType = mlir::cast<mlir::RankedTensorType>(step.getArgument(0).getType());
   auto yType = mlir::cast<mlir::RankedTensorType>(step.getArgument(1).getType());
@@ -292,7 +292,7 @@ std::vector<Share> runRanks(int64_t ranks, int64_t globalRows, bool decomposed) 
   return shares;
 }
 
-TEST(GlobalizeLoss, RanksComputeTheGradientOfTheGlobalBatch) {
+TEST(Partition, LeavesComputeTheGradientOfTheGlobalBatch) {
   Share whole = runRanks(1, 12, false).front();
   const size_t count = whole.gradient.size();
   ASSERT_EQ(count, 28u);

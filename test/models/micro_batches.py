@@ -5,7 +5,7 @@
 The data are the first 80 rows of gpt2-tiny.*.npy with labels that are ignored, in some rows none, in others all, so that
 each micro-batch of a step has another number that count. A step of 8 rows is 4 micro-batches of 2: each adds the gradient
 of its own sum of losses divided by the number of labels that count in the whole step. A second run has steps of 128 rows of
-gpt2-tiny.*.npy as they are.
+gpt2-tiny.*.npy as they are, a third one steps of 12 of the first 72 rows in 3 micro-batches.
 """
 import json
 
@@ -26,7 +26,7 @@ def data():
     return ids.astype(np.int16), labels.astype(np.int16)
 
 
-def train(ids, labels, steps, batch):
+def train(ids, labels, steps, batch, micro_batches=MICRO_BATCHES):
     module = model()
     step = torch.optim.AdamW(module.parameters(), lr=3e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01)
     losses, norms = [], []
@@ -35,7 +35,7 @@ def train(ids, labels, steps, batch):
         x, y = (torch.from_numpy(a[rows].astype(np.int64)) for a in (ids, labels))
         count, loss = (y != -100).sum(), 0.0
         step.zero_grad()
-        for x, y in zip(x.chunk(MICRO_BATCHES), y.chunk(MICRO_BATCHES)):
+        for x, y in zip(x.chunk(micro_batches), y.chunk(micro_batches)):
             logits = module(input_ids=x).logits
             part = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=-100, reduction="sum") / count
             part.backward()
@@ -52,7 +52,8 @@ def main():
         np.save(HERE / f"micro-batches.{name}.npy", rows)
         pack(HERE / f"micro-batches.{name}.npy", HERE)
     whole = (np.load(MODELS / f"gpt2-tiny.{n}.npy") for n in ("input_ids", "labels"))
-    runs = {"adamw-lm.f64": train(ids, labels, STEPS, BATCH), "adamw-lm.f64.128-rows": train(*whole, 6, 128)}
+    runs = {"adamw-lm.f64": train(ids, labels, STEPS, BATCH), "adamw-lm.f64.128-rows": train(*whole, 6, 128),
+            "adamw-lm.f64.12-rows": train(ids, labels, 6, 12, 3)}
     (HERE / "micro-batches.json").write_text(json.dumps({"runs": runs}) + "\n")
 
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/leaves/KernelProgram.h"
 
@@ -113,7 +114,8 @@ std::vector<Mutation> exchangedLeaves(const Plan& plan) {
 
 std::vector<Mutation> otherDealing(const Plan& plan) {
   std::vector<Mutation> made;
-  if (plan.ranks() > 1 && plan::microBatches(plan) > 1)
+  // In groups of one micro-batch both have the same rows.
+  if (plan.ranks() > 1 && plan::MicroBatchGroups(plan::microBatches(plan)).size() > 1)
     made.push_back({"the other dealing", [](Plan& p) {
                       p.set_dealing(p.dealing() == plan::BY_RANK ? plan::BY_MICRO_BATCH : plan::BY_RANK);
                     }});
@@ -130,7 +132,7 @@ std::vector<Mutation> otherDealing(const Plan& plan) {
   return made;
 }
 
-// A sum of other ranks, or of another type.
+// A sum of other ranks or of another type, or one that goes on from what its destination holds, or does not.
 std::vector<Mutation> otherSums(const Plan& plan) {
   std::vector<Mutation> made;
   forAll(plan, [&](size_t list, int i, const Instruction& one) {
@@ -146,6 +148,11 @@ std::vector<Mutation> otherSums(const Plan& plan) {
     if (other && collective.op() != plan::ALL_GATHER)
       made.push_back({cat(nameOf(list, i, one), " rounds to the other type of 16 bits"),
                       [list, i, other](Plan& p) { instruction(p, list, i).mutable_collective()->set_type(other); }});
+    if (collective.op() != plan::ALL_GATHER)
+      made.push_back({cat(nameOf(list, i, one), plan::continues(collective) ? " starts over" : " goes on"),
+                      [list, i, access = plan::continues(collective) ? plan::WRITE : plan::READ_WRITE](Plan& p) {
+                        instruction(p, list, i).mutable_collective()->mutable_destination()->set_access(access);
+                      }});
   });
   made.push_back({"the other order of sums", [](Plan& p) {
                     const bool ring = p.training().reduce_order() == plan::Training::RING;

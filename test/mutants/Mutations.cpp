@@ -5,6 +5,7 @@
 #include <set>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 
@@ -479,6 +480,20 @@ std::vector<Mutation> otherGenerations(const Plan& plan) {
 }
 
 // A collective of another count, alone and with operands that fit it.
+// A sum that goes on from what its destination holds, or one that does not.
+std::vector<Mutation> otherBeginnings(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (!instruction.has_collective() || instruction.collective().op() == plan::ALL_GATHER) return;
+    const bool goesOn = plan::continues(instruction.collective());
+    list.push_back({cat(name(plan, s, i), goesOn ? " starts over" : " goes on"), [s, i, goesOn](Plan& p) {
+                      Collective& sum = *section(p, s)[i].mutable_collective();
+                      sum.mutable_destination()->set_access(goesOn ? plan::WRITE : plan::READ_WRITE);
+                    }});
+  });
+  return list;
+}
+
 std::vector<Mutation> otherCounts(const Plan& plan) {
   std::vector<Mutation> list;
   forAll(plan, [&](int s, int i, const Instruction& instruction) {
@@ -577,6 +592,7 @@ const std::vector<MutationKind> kMutationKinds{
     {"operand's offset or size changed", otherBytes, true},
     {"shard stride changed", otherStrides, true},
     {"collective's count changed", otherCounts, true},
+    {"sum starts over or goes on", otherBeginnings, true},
     {"strided write inserted", stridedWrites, true},
     {"transfer moved", movedTransfers, true},
     {"another space", otherSpaces, true},

@@ -142,6 +142,8 @@ std::vector<Mutation> otherInputs(const Plan& plan) {
          [](Plan& p, int i) { p.mutable_inputs(i)->set_whole(!p.inputs(i).whole()); });
   m.each(plan.inputs_size(), "data or a mask of rows as input",
          [](Plan& p, int i) { p.mutable_inputs(i)->set_row_mask(!p.inputs(i).row_mask()); });
+  m.each(plan.inputs_size(), "data or numbers of rows as input",
+         [](Plan& p, int i) { p.mutable_inputs(i)->set_row_index(!p.inputs(i).row_index()); });
   m.each(plan.inputs_size(), "another number of classes of input",
          [](Plan& p, int i) { p.mutable_inputs(i)->set_classes(p.inputs(i).classes() + 1); });
   m.each(plan.inputs_size(), "another ignored label of input",

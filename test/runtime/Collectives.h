@@ -21,6 +21,7 @@ struct Collective {
   plan::ElementType type;
   uint64_t count;
   bool inPlace;
+  bool continues = false;
 
   uint64_t bytes() const { return count * comm::elementBytes(type); }
   uint64_t sourceBytes(int64_t ranks) const { return op == plan::REDUCE_SCATTER ? bytes() * uint64_t(ranks) : bytes(); }
@@ -58,7 +59,14 @@ inline Bytes runOne(comm::Communicator& communicator, const Collective& collecti
   }
   std::byte *source = memory, *result = memory + (values.size() + 63) / 64 * 64;
   std::copy(values.begin(), values.end(), source);
-  comm::CollectiveBuffers buffers{collective.op, collective.type, collective.count, source, result};
+  comm::CollectiveBuffers buffers{collective.op, collective.type, collective.count,
+                                  source,        result,          collective.continues};
+  if (collective.continues) {
+    // All ranks hold the same of an all-reduce.
+    const Bytes before = valuesOf({plan::ALL_REDUCE, collective.type, collective.count, false}, ranks,
+                                  ranks + (collective.op == plan::REDUCE_SCATTER ? rank : 0));
+    std::copy(before.begin(), before.end(), result);
+  }
   if (collective.inPlace) {
     const uint64_t place = uint64_t(rank) * collective.bytes();
     if (collective.op == plan::ALL_GATHER) {
@@ -101,7 +109,10 @@ inline std::vector<Collective> everyCollective() {
       for (bool inPlace : {false, true})
         for (uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{3}, uint64_t(1 + numbers.below(100)),
                                uint64_t(1000 + numbers.below(9000))})
-          if (op == plan::ALL_GATHER || comm::canSum(type)) collectives.push_back({op, type, count, inPlace});
+          if (op == plan::ALL_GATHER || comm::canSum(type)) {
+            collectives.push_back({op, type, count, inPlace});
+            if (op != plan::ALL_GATHER && !inPlace) collectives.push_back({op, type, count, false, true});
+          }
   return collectives;
 }
 

@@ -8,7 +8,7 @@
 
 namespace sheaf::testing {
 
-// Three collectives of one type, each into a buffer of its own and then in place.
+// Three collectives of one type, each into a buffer of its own and then in place; and sums that go on.
 struct CollectivePlan {
   CollectivePlan(plan::ElementType type, int64_t ranks, uint64_t count) : type(type), count(count) {
     const uint64_t width = comm::elementBytes(type), part = count * width, whole = part * static_cast<uint64_t>(ranks);
@@ -16,7 +16,8 @@ struct CollectivePlan {
     // Terms are exact values of their type, copied from where steps leave them alone.
     terms = builder.buffer(whole);
     for (uint32_t* buffer : {&gathered, &gatheredInPlace, &scatteredInPlace}) *buffer = builder.buffer(whole);
-    for (uint32_t* buffer : {&scattered, &reduced, &reducedInPlace}) *buffer = builder.buffer(part);
+    for (uint32_t* buffer : {&scattered, &reduced, &reducedInPlace, &before, &scatteredOn, &reducedOn})
+      *buffer = builder.buffer(part);
     auto own = [&](uint32_t buffer) {
       plan::Operand operand = builder.operand(buffer, plan::READ_WRITE);
       operand.set_bytes(part);
@@ -32,6 +33,7 @@ struct CollectivePlan {
     copy(all(terms), all(gatheredInPlace));
     copy(all(terms), all(scatteredInPlace));
     copy(first(terms), first(reducedInPlace));
+    for (uint32_t buffer : {scatteredOn, reducedOn}) copy(first(before), first(buffer));
     builder.record(0, 0);
     builder.wait(0, 1);
     builder.wait(0, 2);
@@ -42,6 +44,8 @@ struct CollectivePlan {
     builder.collective(plan::REDUCE_SCATTER, type, count, all(scatteredInPlace), own(scatteredInPlace), 1, 2);
     builder.collective(plan::ALL_REDUCE, type, count, first(terms), first(reduced), 1, 2);
     builder.collective(plan::ALL_REDUCE, type, count, first(reducedInPlace), first(reducedInPlace), 1, 2);
+    builder.collective(plan::REDUCE_SCATTER, type, count, all(terms), first(scatteredOn), 1, 2, true);
+    builder.collective(plan::ALL_REDUCE, type, count, first(terms), first(reducedOn), 1, 2, true);
     builder.record(1, 1);
     builder.record(2, 2);
     builder.wait(1, 0);
@@ -57,7 +61,7 @@ struct CollectivePlan {
   uint64_t count;
   PlanBuilder builder;
   uint32_t terms = 0, gathered = 0, gatheredInPlace = 0, scattered = 0, scatteredInPlace = 0, reduced = 0,
-           reducedInPlace = 0;
+           reducedInPlace = 0, before = 0, scatteredOn = 0, reducedOn = 0;
 };
 
 // Of six ranks in three nodes of two: their shards gathered in two hops, in place, their terms summed in two hops, and
@@ -172,16 +176,18 @@ void expectCollectives(CollectivePlan& plan, std::vector<RankContext*> contexts,
                std::to_string(plan.type));
   Numbers numbers(ranks + plan.count);
   std::vector<std::vector<std::byte>> terms;
+  const std::vector<std::byte> before = collectiveTerms(plan.type, plan.count, numbers);
   for (RankContext* context : contexts) {
     terms.push_back(collectiveTerms(plan.type, plan.count * ranks, numbers));
+    writeBuffer(*context, plan.builder.plan, plan.before, before);
     writeBuffer(*context, plan.builder.plan, plan.terms, terms.back());
   }
   run();
-  auto sumOf = [&](uint64_t begin) {
+  auto sumOf = [&](uint64_t begin, bool continues = false) {
     std::vector<const std::byte*> sources;
     for (const auto& each : terms) sources.push_back(each.data() + begin);
-    std::vector<std::byte> sum(part);
-    comm::sumOverRanks(plan.type, sources, sum.data(), plan.count);
+    std::vector<std::byte> sum = before;
+    comm::sumOverRanks(plan.type, sources, sum.data(), plan.count, continues);
     return sum;
   };
   std::vector<std::byte> gathered;
@@ -200,6 +206,8 @@ void expectCollectives(CollectivePlan& plan, std::vector<RankContext*> contexts,
                 sumOf(rank * part));
     EXPECT_TRUE(read(plan.reduced) == sumOf(0));
     EXPECT_TRUE(read(plan.reducedInPlace) == sumOf(0));
+    EXPECT_TRUE(read(plan.scatteredOn) == sumOf(rank * part, true));
+    EXPECT_TRUE(read(plan.reducedOn) == sumOf(0, true));
   }
 }
 

@@ -81,8 +81,10 @@ class PlanBuilder {
   }
   void record(uint32_t event, uint32_t stream) { instruction("record", stream).mutable_record()->set_event(event); }
   void wait(uint32_t event, uint32_t stream) { instruction("wait", stream).mutable_wait()->set_event(event); }
+  // Whatever the operands' access. `continues`: the sum goes on from what its destination holds.
   void collective(plan::CollectiveOp op, plan::ElementType type, uint64_t count, const plan::Operand& source,
-                  const plan::Operand& destination, uint32_t communicator = 0, uint32_t stream = 1) {
+                  const plan::Operand& destination, uint32_t communicator = 0, uint32_t stream = 1,
+                  bool continues = false) {
     plan::Collective* collective = instruction("collective", stream).mutable_collective();
     collective->set_op(op);
     collective->set_type(type);
@@ -90,6 +92,8 @@ class PlanBuilder {
     collective->set_communicator(communicator);
     *collective->mutable_source() = source;
     *collective->mutable_destination() = destination;
+    collective->mutable_source()->set_access(plan::READ);
+    collective->mutable_destination()->set_access(continues ? plan::READ_WRITE : plan::WRITE);
   }
   // Adds the call on these operands, with a buffer for its scratch.
   void call(const plan::AnyCall& call, const std::vector<plan::Operand>& operands, const std::string& label = "call",

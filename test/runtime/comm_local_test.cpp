@@ -110,6 +110,44 @@ TEST(LocalCommunicator, EveryOperationInTheTreesOrder) {
     }
 }
 
+// As the root of the tree adds its subtrees: of three, six or twelve ranks after those of another three, six or twelve.
+TEST(LocalCommunicator, SumsGoOn) {
+  for (int64_t ranks : {1, 3, 4, 6, 12})
+    for (uint64_t count : {1, 700, 9000}) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(count) + " elements");
+      const int64_t groups = 3, subtree = ranks & -ranks;
+      Numbers numbers(ranks + count);
+      std::vector<std::vector<float>> terms(groups * ranks);
+      for (std::vector<float>& term : terms)
+        for (uint64_t i = 0; i < count * ranks; ++i) term.push_back(number<float>(numbers));
+      std::vector<float> expected;
+      for (size_t first = 0; first < terms.size(); first += subtree) {
+        const std::vector<float> sum = sumOfTree(std::vector(terms.begin() + first, terms.begin() + first + subtree));
+        for (size_t i = 0; i < sum.size(); ++i)
+          if (first == 0)
+            expected.push_back(sum[i]);
+          else
+            expected[i] += sum[i];
+      }
+      AbortSignal abort;
+      LocalCommunicator communicator(ranks, abort, 8);
+      onRanks(ranks, [&](int64_t rank) {
+        std::vector<float> part(count), all(count);
+        for (int64_t group = 0; group < groups; ++group) {
+          const auto* source = reinterpret_cast<const std::byte*>(terms[group * ranks + rank].data());
+          for (auto [op, destination] : {std::pair(plan::REDUCE_SCATTER, &part), std::pair(plan::ALL_REDUCE, &all)})
+            EXPECT_TRUE(communicator
+                            .run(rank, {op, plan::F32, count, source, reinterpret_cast<std::byte*>(destination->data()),
+                                        group > 0})
+                            .ok());
+        }
+        const auto own = expected.begin() + rank * static_cast<int64_t>(count);
+        EXPECT_TRUE(part == std::vector<float>(own, own + static_cast<int64_t>(count)));
+        EXPECT_TRUE(all == std::vector<float>(expected.begin(), expected.begin() + static_cast<int64_t>(count)));
+      });
+    }
+}
+
 TEST(LocalCommunicator, HalvesAreRoundedAtEveryAddition) {
   // (1 + e) + (e + e) with e half a unit in 1's last place: 1 + e is a tie and rounds to 1, e + e is exact. One
   // rounding at the end would give 1 + 4e, and rank order 1.

@@ -162,7 +162,7 @@ TEST_F(CudaContextTest, StepsWithoutAGraphMayComeBetween) {
   PlanBuilder builder;
   constexpr int64_t kCount = 512;
   uint32_t ones = builder.buffer(kCount * 4), dropped = builder.buffer(kCount * 4);
-  builder.call(plan::DropoutCall{.count = kCount, .node = 1, .ratio = 0.5},
+  builder.call(plan::DropoutCall{{.count = kCount, .node = 1}, 0.5},
                {builder.operand(ones, plan::READ), builder.operand(dropped, plan::WRITE)}, "dropout", 1);
   builder.record(0, 1);
   builder.wait(0, 0);

@@ -274,19 +274,28 @@ TEST(EmulatedNccl, EveryOperationInTheTreesOrder) {
 TEST(EmulatedNccl, ItsOwnOrderIfAsked) {
   PlanBuilder builder;
   builder.plan.set_ranks(3);
-  uint32_t sum = builder.buffer(12);
+  uint32_t sum = builder.buffer(12), terms = builder.buffer(12), on = builder.buffer(12);
   builder.collective(plan::ALL_REDUCE, plan::F32, 3, builder.operand(sum, plan::READ_WRITE),
                      builder.operand(sum, plan::READ_WRITE));
+  // One that goes on from what there is has no order of NCCL's.
+  builder.collective(plan::ALL_REDUCE, plan::F32, 3, builder.operand(terms, plan::READ),
+                     builder.operand(on, plan::READ_WRITE), 0, 1, true);
   for (bool ring : {false, true}) {
     DeviceOptions options;
     options.reduceOrder = ring ? plan::Training::RING : plan::Training::TREE;
     Processes processes(builder.plan, 3, options);
-    const std::vector<float> terms[3] = {{1e8f, 1, 2}, {1, 2, 3}, {-1e8f, 3, 4}};
-    for (size_t rank = 0; rank < 3; ++rank) writeBuffer(processes.rank(rank), builder.plan, sum, terms[rank]);
+    const std::vector<float> values[3] = {{1e8f, 1, 2}, {1, 2, 3}, {-1e8f, 3, 4}};
+    for (size_t rank = 0; rank < 3; ++rank) {
+      writeBuffer(processes.rank(rank), builder.plan, sum, values[rank]);
+      writeBuffer(processes.rank(rank), builder.plan, terms, values[rank]);
+      writeBuffer(processes.rank(rank), builder.plan, on, std::vector<float>{-1e8f, 4, 5});
+    }
     processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank])); });
     // (1e8 + 1) - 1e8 is 0 in f32, and (1 - 1e8) + 1e8 is, too; the tree begins with ranks 0 and 1, the ring with
     // rank 1.
     EXPECT_EQ(readBuffer<float>(processes.rank(1), builder.plan, sum), (std::vector<float>{0, 6, 9}));
+    // ((-1e8 + 1e8) + 1) - 1e8.
+    EXPECT_EQ(readBuffer<float>(processes.rank(1), builder.plan, on), (std::vector<float>{-1e8f + 1, 10, 14}));
   }
 }
 

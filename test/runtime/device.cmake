@@ -31,6 +31,11 @@ sheaf_add_gtest(simd_dispatch_test SOURCES simd_dispatch_test.cpp LIBS SheafDevi
 target_sources(simd_dispatch_test PRIVATE ${PROJECT_SOURCE_DIR}/runtime/device/cpu/simd/Dispatch.cpp
   $<TARGET_OBJECTS:SheafSimd_v2> $<TARGET_OBJECTS:SheafSimd_v3> $<TARGET_OBJECTS:SheafSimd_v4>)
 
+# This one links our own products.
+sheaf_add_gtest(sgemm_test SOURCES sgemm_test.cpp LIBS SheafDevice SheafLibrary)
+target_sources(sgemm_test PRIVATE $<TARGET_OBJECTS:SheafSimd_v3>)
+add_custom_target(sgemm_cases COMMAND ${CMAKE_COMMAND} -E env SHEAF_SGEMM_CASES=10000 $<TARGET_FILE:sgemm_test> USES_TERMINAL VERBATIM)
+
 sheaf_add_gtest(comm_local_test
   SOURCES comm_local_test.cpp
   LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)

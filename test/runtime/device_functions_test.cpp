@@ -306,14 +306,31 @@ TEST(Dropout, PhiloxKnownAnswer) {
   EXPECT_THAT(counter, ::testing::ElementsAre(0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u));
 }
 
+// Values of rank 2 of 3: one range of a value, blocks, some of which are larger than what a thread does at once, and
+// whole.
+std::vector<plan::RandomShape> randomShapes(int64_t node) {
+  std::vector<plan::RandomShape> shapes;
+  for (int64_t count : {1, 3, 66, 40001}) shapes.push_back({count, node});
+  for (auto [count, blocks] : {std::pair(66, 66), {66, 22}, {70, 10}, {40000, 2}, {40000, 8000}})
+    shapes.push_back({count, node, blocks, 3});
+  shapes.push_back({66, node, 1, 1, true});
+  return shapes;
+}
+
+uint64_t globalIndex(const plan::RandomShape& shape, int64_t i) {
+  if (shape.whole) return uint64_t(i);
+  const int64_t run = shape.count / shape.blocks;
+  return uint64_t((i / run * 3 + 2) * run + i % run);
+}
+
 TEST(Dropout, MaskIsAFunctionOfSeedStepNodeAndGlobalIndex) {
   const int64_t seed = 0x123456789abcdef, node = 7, step = 41;
-  for (int64_t count : {1, 3, 66, 40001}) {
+  for (const plan::RandomShape& shape : randomShapes(node)) {
+    const int64_t count = shape.count;
     for (double ratio : {0.0, 0.1, 0.5, 1.0}) {
       std::vector<float> source = Numbers(8).reals(count), expected(count);
-      const uint64_t first = 2 * uint64_t(count);  // of rank 2
       for (int64_t i = 0; i < count; ++i) {
-        const uint64_t element = first + i;
+        const uint64_t element = globalIndex(shape, i);
         uint32_t counter[4] = {uint32_t(element / 4), uint32_t(element / 4 >> 32), uint32_t(node), uint32_t(step)};
         philox(counter, uint32_t(seed), uint32_t(uint64_t(seed) >> 32));
         const bool keep = counter[element % 4] * 0x1p-32 >= ratio;
@@ -324,7 +341,7 @@ TEST(Dropout, MaskIsAFunctionOfSeedStepNodeAndGlobalIndex) {
       options.ranks = 3;
       options.step = step;
       options.seed = seed;
-      ASSERT_EQ(runOnThreads(plan::DropoutCall{count, node, ratio}, arguments, options).message(), "");
+      ASSERT_EQ(runOnThreads(plan::DropoutCall{shape, ratio}, arguments, options).message(), "");
       EXPECT_EQ(arguments[1].values<float>(), expected) << count << " elements, ratio " << ratio;
     }
   }
@@ -332,10 +349,11 @@ TEST(Dropout, MaskIsAFunctionOfSeedStepNodeAndGlobalIndex) {
 
 TEST(RandomUniform, DependsOnTheGlobalIndexAndLiesBetweenZeroAndOne) {
   const int64_t seed = 0x123456789abcdef, node = 7, step = 41;
-  for (int64_t count : {1, 3, 66, 40001}) {
+  for (const plan::RandomShape& shape : randomShapes(node)) {
+    const int64_t count = shape.count;
     std::vector<float> expected(count);
     for (int64_t i = 0; i < count; ++i) {
-      const uint64_t element = 2 * uint64_t(count) + i;  // of rank 2
+      const uint64_t element = globalIndex(shape, i);
       uint32_t counter[4] = {uint32_t(element / 4), uint32_t(element / 4 >> 32), uint32_t(node), uint32_t(step)};
       philox(counter, uint32_t(seed), uint32_t(uint64_t(seed) >> 32));
       expected[i] = float((double(counter[element % 4] >> 9) + 0.5) / (1 << 23));
@@ -346,7 +364,7 @@ TEST(RandomUniform, DependsOnTheGlobalIndexAndLiesBetweenZeroAndOne) {
     options.ranks = 3;
     options.step = step;
     options.seed = seed;
-    ASSERT_EQ(runOnThreads(plan::RandomUniformCall{count, node}, arguments, options).message(), "");
+    ASSERT_EQ(runOnThreads(plan::RandomUniformCall{shape}, arguments, options).message(), "");
     EXPECT_EQ(arguments[0].values<float>(), expected) << count << " elements";
   }
 }

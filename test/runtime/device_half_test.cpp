@@ -83,7 +83,7 @@ TEST(HalfGemm, TilesFitTheirScratch) {
     for (int64_t n : {1, 48, 384, 768, 3072, 50257})
       for (int64_t k : {1, 64, 768, 50257})
         for (bool transposeA : {false, true}) {
-          const plan::GemmTile tile = plan::gemmTile(plan::CpuIsa::kAvx512, m, n, k, 1, transposeA, !transposeA, true);
+          const plan::GemmTile tile = plan::gemmTile(m, n, k, 1, transposeA, !transposeA, true);
           EXPECT_LE(tile.rows * tile.columns, plan::kHalfGemmScratch) << m << " x " << n << " x " << k;
           EXPECT_TRUE(tile.rows >= 1 && tile.rows <= m && tile.columns >= 1 && tile.columns <= n);
         }

@@ -297,7 +297,7 @@ TEST(Digests, RandomCallsHoldStepAndSeed) {
     plan::redigest(plan);
     return plan;
   };
-  const plan::AnyCall calls[] = {plan::DropoutCall{kCount, 3, 0.5}, plan::RandomUniformCall{kCount, 3}};
+  const plan::AnyCall calls[] = {plan::DropoutCall{{kCount, 3}, 0.5}, plan::RandomUniformCall{{kCount, 3}}};
   for (const plan::AnyCall& call : calls) {
     const Plan one = drawing(call, 1, false), other = drawing(call, 2, false);
     EXPECT_EQ(plan::provePlan(one).message(), "") << plan::nameOf(call);

@@ -41,7 +41,7 @@ TEST(Manifest, ReadsBackTheSame) {
   EXPECT_EQ(read->shuffleSeed, 5);
   EXPECT_EQ(read->length, manifest.length);
   EXPECT_EQ(read->cpu, std::nullopt);
-  manifest.cpu = plan::CpuIdentity{"A CPU", "oneDNN 2.6.3", "AVX2", "none", "x86-64-v3", false};
+  manifest.cpu = plan::CpuIdentity{"A CPU", "oneDNN 2.6.3", "Sheaf", "AVX2", "none", "x86-64-v3", false};
   EXPECT_EQ(io::parseManifest(io::manifestText(manifest))->cpu, manifest.cpu);
   // Version 0.1.0 stored no length.
   manifest.length.reset();

@@ -190,6 +190,13 @@ TEST(LeafDataflow, TellsSumsApart) {
     changed.mutable_body(i)->mutable_collective()->set_count(2 * plan.body(i).collective().count());
     EXPECT_TRUE(difference(plan, changed)) << "instruction " << i << " rounds";
   }
+  // A sum over ranks that goes on from what was there.
+  for (int i = 0; i < plan.body_size(); ++i) {
+    if (plan.body(i).collective().op() != REDUCE_SCATTER) continue;
+    Plan changed = plan;
+    changed.mutable_body(i)->mutable_collective()->mutable_destination()->set_access(READ_WRITE);
+    EXPECT_TRUE(difference(plan, changed)) << "instruction " << i << " goes on";
+  }
   Plan ring = plan;
   ring.mutable_training()->set_reduce_order(Training::RING);
   EXPECT_TRUE(difference(plan, ring));

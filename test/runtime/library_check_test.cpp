@@ -110,7 +110,8 @@ TEST(LibraryCheck, HostileAttributes) {
       "reverse",     "zero",          "clip",           "rank",           "kh",          "kw",          "stride_h",
       "stride_w",    "pad_top",       "pad_left",       "pad_bottom",     "pad_right",   "dilation_h",  "dilation_w",
       "o",           "source_offset", "source_stride0", "source_stride1", "index_outer", "index_inner", "kind",
-      "largest",     "data",          "channels_last",  "scaled",         "interval",    "judged"};
+      "largest",     "data",          "channels_last",  "scaled",         "interval",    "judged",      "pieces",
+      "whole"};
   int refused = 0;
   for (const Valid& each : validCalls()) {
     const plan::LibraryCall valid = spelledOut(each);

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const plan::CpuIdentity kCpu{"A CPU", "oneDNN 2.6.3", "AVX-512", "AMX", "x86-64-v3", false};
+const plan::CpuIdentity kCpu{"A CPU", "oneDNN 2.6.3", "oneDNN", "AVX-512", "AMX", "x86-64-v3", false};
 
 struct Difference {
   const char* name;
@@ -29,6 +29,7 @@ const Difference kDifferences[] = {
     {"Nothing", [](plan::CpuIdentity&) {}, false, ""},
     {"Processor", [](plan::CpuIdentity& cpu) { cpu.processor = "Another CPU"; }, false, ""},
     {"Library", [](plan::CpuIdentity& cpu) { cpu.library = "oneDNN 3.7.0"; }, true, "install the same version"},
+    {"Products", [](plan::CpuIdentity& cpu) { cpu.products = "Sheaf"; }, true, nullptr},
     {"Sse", [](plan::CpuIdentity& cpu) { cpu.instructions = "SSE4.1"; }, true, "ONEDNN_MAX_CPU_ISA=SSE41 "},
     {"Avx", [](plan::CpuIdentity& cpu) { cpu.instructions = "AVX"; }, true, "ONEDNN_MAX_CPU_ISA=AVX "},
     {"Avx2", [](plan::CpuIdentity& cpu) { cpu.instructions = "AVX2"; }, true, "ONEDNN_MAX_CPU_ISA=AVX2 "},
@@ -97,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Table, MixedHosts, ::testing::ValuesIn(kDifferences),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(CpuIdentity, LacksNoMember) {
-  for (const char* name : {"processor", "library", "instructions", "bf16", "kernels", "mixed"}) {
+  for (const char* name : {"processor", "library", "products", "instructions", "bf16", "kernels", "mixed"}) {
     const json::Value whole = plan::jsonOf(kCpu);
     json::Object lacking, wrong;
     for (const auto& [member, value] : whole.object()->members()) {

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "runtime/plan/Dataflow.h"
 #include "runtime/plan/Digests.h"
+#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
@@ -124,6 +127,66 @@ plan::Plan trained() {
   plan.add_parts()->set_name("accumulate");
   plan.add_turns();
   return plan;
+}
+
+// Each piece is dealt once, and a group has consecutive ones; by rank, so does a rank within a group.
+TEST(MicroBatches, GroupsHaveConsecutivePieces) {
+  for (int64_t ranks : {1, 2, 3, 4, 6})
+    for (int64_t count : {1, 2, 3, 4, 5, 6, 8, 9, 12, 20, 24})
+      for (plan::Dealing dealing : {plan::BY_MICRO_BATCH, plan::BY_RANK}) {
+        SCOPED_TRACE(::testing::Message() << ranks << " ranks, " << count << " micro-batches, dealing " << dealing);
+        plan::Plan plan;
+        plan.set_ranks(ranks), plan.set_micro_batches(count), plan.set_dealing(dealing);
+        const plan::MicroBatchGroups groups(count);
+        EXPECT_EQ(groups.count % 2, 1);
+        EXPECT_EQ(groups.count * groups.size(), count);
+        std::vector<int64_t> dealt;
+        for (int64_t group = 0; group < groups.count; ++group) {
+          for (int64_t rank = 0; rank < ranks; ++rank)
+            for (int64_t place = 0; place < groups.size(); ++place) {
+              const plan::PiecesOfRanks pieces = plan::piecesOfRanks(plan, group * groups.size() + place);
+              dealt.push_back(pieces.first + rank * pieces.stride);
+            }
+          auto ofGroup = dealt.end() - ranks * groups.size();
+          if (dealing == plan::BY_MICRO_BATCH) std::sort(ofGroup, dealt.end());
+        }
+        for (size_t i = 0; i < dealt.size(); ++i) EXPECT_EQ(dealt[i], static_cast<int64_t>(i));
+      }
+}
+
+// The part after each micro-batch, and how many parts there are.
+TEST(MicroBatches, PartsFollowTheCounterOfEachGroup) {
+  const std::pair<int64_t, std::vector<int64_t>> expected[] = {
+      {2, {0, 1}},          {8, {0, 1, 0, 2, 0, 1, 0, 3}}, {3, {0, 1, 2}},
+      {5, {0, 1, 1, 1, 2}}, {6, {0, 1, 0, 2, 0, 3}},       {12, {0, 1, 0, 2, 0, 1, 0, 3, 0, 1, 0, 4}},
+  };
+  for (const auto& [count, parts] : expected) {
+    const plan::MicroBatchGroups groups(count);
+    std::vector<int64_t> found;
+    for (int64_t m = 0; m < count; ++m) found.push_back(groups.partOf(m));
+    EXPECT_EQ(found, parts);
+    EXPECT_EQ(groups.parts(), parts.back() + 1);
+  }
+}
+
+// A sum over ranks goes on from its destination, of which the source has no byte.
+TEST(ProofOfMicroBatches, SumsThatGoOn) {
+  auto reduces = [](plan::Plan& p, plan::CollectiveOp op) -> plan::Operand& {
+    for (plan::Instruction& instruction : *p.mutable_body())
+      if (instruction.has_collective() && instruction.collective().op() == op)
+        return *instruction.mutable_collective()->mutable_destination();
+    ADD_FAILURE() << "no such collective";
+    return *p.mutable_body(0)->mutable_collective()->mutable_destination();
+  };
+  plan::Plan inPlace = TrainingPlan(2, 1, 8).plan, apart = TrainingPlan(2, 2, 8).plan;
+  EXPECT_TRUE(plan::verifyPlan(inPlace).ok());
+  reduces(inPlace, plan::ALL_REDUCE).set_access(plan::READ_WRITE);
+  EXPECT_THAT(plan::verifyPlan(inPlace).message(), HasSubstr("it adds to its destination, which its source overlaps"));
+  // Nothing has been written there before.
+  EXPECT_TRUE(plan::verifyPlan(apart).ok());
+  reduces(apart, plan::REDUCE_SCATTER).set_access(plan::READ_WRITE);
+  EXPECT_TRUE(plan::verifyPlan(apart).ok()) << plan::verifyPlan(apart).message();
+  EXPECT_THAT(plan::provePlan(apart).message(), HasSubstr("nothing has written"));
 }
 
 TEST(ProofOfMicroBatches, TablesAreChecked) {

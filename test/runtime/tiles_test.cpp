@@ -1,4 +1,4 @@
-// The tiles of matrix products: gemmTile() for both instruction sets of a CPU.
+// The tiles of matrix products: oneDNN's, on which bits depend, and those of Sheaf's own products.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,31 +10,18 @@
 namespace sheaf::testing {
 namespace {
 
-using plan::CpuIsa;
-
 struct Product {
   int64_t m, n, k;
   bool transposeA, transposeB;
-  plan::GemmTile avx512;
+  plan::GemmTile tile;
 };
 
 void PrintTo(const Product& p, std::ostream* out) {
   *out << p.m << " x " << p.n << " x " << p.k << " " << (p.transposeA ? "T" : "N") << (p.transposeB ? "T" : "N");
 }
 
-plan::GemmTile tileOf(CpuIsa isa, const Product& p) {
-  return plan::gemmTile(isa, p.m, p.n, p.k, 1, p.transposeA, p.transposeB, false);
-}
-
-// The share of the multiplications in tiles of oneDNN's no-copy kernel.
-double noCopyShare(CpuIsa isa, const Product& p, plan::GemmTile tile) {
-  double sum = 0;
-  for (int64_t row = 0; row < p.m; row += tile.rows)
-    for (int64_t column = 0; column < p.n; column += tile.columns) {
-      const int64_t rows = std::min(tile.rows, p.m - row), columns = std::min(tile.columns, p.n - column);
-      if (plan::usesNoCopyKernel(isa, rows, columns)) sum += static_cast<double>(rows * columns);
-    }
-  return sum / static_cast<double>(p.m * p.n);
+plan::GemmTile tileOf(const Product& p) {
+  return plan::gemmTile(p.m, p.n, p.k, 1, p.transposeA, p.transposeB, false);
 }
 
 // A product that is too large to be computed whole.
@@ -51,11 +38,11 @@ Product random(Numbers& numbers) {
 
 class Tiles : public ::testing::TestWithParam<Product> {};
 
-// Bits depend on tiles. These are from before AVX2 had tiles of its own.
-TEST_P(Tiles, OfAvx512AreWhatTheyWere) {
-  const plan::GemmTile tile = tileOf(CpuIsa::kAvx512, GetParam());
-  EXPECT_EQ(tile.rows, GetParam().avx512.rows);
-  EXPECT_EQ(tile.columns, GetParam().avx512.columns);
+// Bits on AVX-512 depend on tiles.
+TEST_P(Tiles, AreWhatTheyWere) {
+  const plan::GemmTile tile = tileOf(GetParam());
+  EXPECT_EQ(tile.rows, GetParam().tile.rows);
+  EXPECT_EQ(tile.columns, GetParam().tile.columns);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -70,43 +57,49 @@ INSTANTIATE_TEST_SUITE_P(
         Product{3072, 768, 1024, true, false, {768, 384}}, Product{1024, 50257, 768, false, true, {1024, 6288}},
         Product{50257, 768, 1024, true, false, {6288, 768}}, Product{64, 256, 64, false, true, {64, 256}}));
 
-// oneDNN's no-copy kernel takes up to twice as long there.
-TEST(TilesOfAvx2, DoNotUseTheNoCopyKernelForWeightGradients) {
-  for (const Product& p : {Product{768, 3072, 1024, true, false, {}}, Product{3072, 768, 1024, true, false, {}},
-                           Product{768, 2304, 1024, true, false, {}}, Product{1600, 6400, 1024, true, false, {}},
-                           Product{4096, 4096, 4096, true, false, {}}}) {
-    const plan::GemmTile tile = tileOf(CpuIsa::kAvx2, p);
-    EXPECT_LT(noCopyShare(CpuIsa::kAvx2, p, tile), 0.1) << ::testing::PrintToString(p);
-    // Four threads have work.
-    EXPECT_LT(tile.rows * tile.columns, p.m * p.n * 3 / 10) << ::testing::PrintToString(p);
-  }
-}
-
-// Plans state bounds by the tiles of AVX-512, and run on both.
-TEST(TilesOfAvx2, NeedNoMoreMemoryThanThoseOfAvx512) {
+// Plans state bounds by oneDNN's tiles.
+TEST(OwnTiles, NeedNoMoreMemoryThanOneDnns) {
   Numbers numbers(1);
-  int others = 0;
   for (int i = 0; i < 5000; ++i) {
     const Product p = random(numbers);
-    const plan::GemmTile wide = tileOf(CpuIsa::kAvx512, p), narrow = tileOf(CpuIsa::kAvx2, p);
-    ASSERT_TRUE(narrow.rows >= 1 && narrow.rows <= p.m && narrow.columns >= 1 && narrow.columns <= p.n)
+    const int threads = 1 + static_cast<int>(numbers.below(64));
+    const int64_t batch = numbers.below(4) == 0 ? 1 + numbers.below(64) : 1;
+    const plan::GemmTile declared = plan::gemmTile(p.m, p.n, p.k, batch, p.transposeA, p.transposeB, false),
+                         own = plan::threadTile(p.m, p.n, p.k, batch, p.transposeA, p.transposeB, threads);
+    ASSERT_TRUE(own.rows >= 1 && own.rows <= p.m && own.columns >= 1 && own.columns <= p.n)
         << ::testing::PrintToString(p);
-    ASSERT_LE(plan::sgemmPackingBytes(narrow.rows, narrow.columns, p.k, CpuIsa::kAvx2),
-              plan::sgemmPackingBytes(wide.rows, wide.columns, p.k))
+    ASSERT_LE(plan::sgemmRoom(own.rows, own.columns, p.k),
+              plan::sgemmPackingBytes(declared.rows, declared.columns, p.k))
         << ::testing::PrintToString(p);
-    others += narrow.rows != wide.rows || narrow.columns != wide.columns;
   }
-  EXPECT_GT(others, 50);
 }
 
-TEST(TilesOfAvx2, AreThoseOfAvx512ForSmallAndForHalfProducts) {
-  const plan::GemmTile small = plan::gemmTile(CpuIsa::kAvx2, 120, 130, 150, 1, true, false, false);
-  EXPECT_TRUE(small.rows == 120 && small.columns == 130);
-  for (bool transposeA : {false, true}) {
-    const plan::GemmTile wide = plan::gemmTile(CpuIsa::kAvx512, 3072, 768, 1024, 1, transposeA, false, true),
-                         narrow = plan::gemmTile(CpuIsa::kAvx2, 3072, 768, 1024, 1, transposeA, false, true);
-    EXPECT_TRUE(narrow.rows == wide.rows && narrow.columns == wide.columns);
+// Calls that cut a product themselves state the bound of the pieces.
+TEST(OwnTiles, APieceNeedsNoMoreMemoryThanOneDnns) {
+  Numbers numbers(2);
+  for (int i = 0; i < 5000; ++i) {
+    const int64_t m = 1 + numbers.below(3000), n = 1 + numbers.below(3000), k = 1 + numbers.below(3000);
+    ASSERT_LE(plan::sgemmRoom(m, n, k), plan::sgemmPackingBytes(m, n, k)) << m << " x " << n << " x " << k;
   }
+}
+
+TEST(OwnTiles, GiveEachThreadWork) {
+  for (const Product& p : {Product{768, 3072, 1024, true, false, {}}, Product{384, 1536, 2048, true, false, {}},
+                           Product{2048, 384, 1536, false, true, {}}, Product{1024, 768, 3072, false, false, {}}})
+    for (int threads : {2, 3, 4, 8, 16, 32}) {
+      const plan::GemmTile tile = plan::threadTile(p.m, p.n, p.k, 1, p.transposeA, p.transposeB, threads);
+      const double tiles = std::ceil(static_cast<double>(p.m) / static_cast<double>(tile.rows)) *
+                           std::ceil(static_cast<double>(p.n) / static_cast<double>(tile.columns));
+      // The time of the last round of tiles over that of an even division.
+      const double elements = static_cast<double>(tile.rows * tile.columns) / static_cast<double>(p.m * p.n);
+      EXPECT_LE(std::ceil(tiles / threads) * threads * elements, 1.1)
+          << ::testing::PrintToString(p) << ", " << threads << " threads";
+    }
+}
+
+TEST(OwnTiles, OfSmallProductsAreWhole) {
+  const plan::GemmTile small = plan::threadTile(120, 130, 150, 1, true, false, 4);
+  EXPECT_TRUE(small.rows == 120 && small.columns == 130);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "ir/Plan/PlanProto.h"
 #include "passes/plan/Passes.h"
+#include "runtime/base/Decisions.h"
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
@@ -46,7 +47,7 @@ options::Table checkTable() {
        {Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
                                                  "Global batch: rows of a step, shared by the ranks.")
             .defaultsTo("the model's, where it is fixed; else one row a rank"),
-        bindingRow<O>(), constantRow<O>(), lossRow<O>(), optimizerRow<O>(),
+        bindingRow<O>(), rowsRow<O>(), constantRow<O>(), lossRow<O>(), optimizerRow<O>(),
         Row::text<&O::import, &Import::train>("--train", "REGEX", "Train only the parameters whose names match."),
         Row::text<&O::import, &Import::freeze>("--freeze", "REGEX",
                                                "Do not train the parameters whose names match; wins over --train."),
@@ -81,10 +82,13 @@ bool runTrainPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, const CheckOption
   });
   context->printOpOnDiagnostic(false);
   mlir::PassManager passes(context);
+  addImportPasses(passes);
   addTrainPasses(passes, options.pipeline);
   passes.addPass(plan_ir::createStateFloor());
-  const bool done =
-      mlir::succeeded(runImportPhase(module, options.model, options.import)) && mlir::succeeded(passes.run(*module));
+  const bool done = mlir::succeeded(passes.run(*module));
+  if (auto decisions = module->getOperation()->getAttrOfType<mlir::ArrayAttr>("train.decisions"); done && decisions)
+    for (auto decision : decisions.getAsRange<mlir::StringAttr>())
+      if (decision.getValue().contains(kNeedsAllRows)) survey.notes.push_back(decision.str());
   if (!done && survey.trainable()) survey.obstacles.push_back("the step cannot be differentiated");
   return done;
 }
@@ -200,7 +204,7 @@ constexpr int kNotTried = 2;  // the exit status of a trial that needs something
 // The options of `sheaf compile` among those of a trial.
 options::Arguments compileOptions(const options::Given& given) {
   options::Arguments arguments;
-  for (const char* name : {"--bind", "--const", "--loss", "--train", "--freeze", "--batch-norm"})
+  for (const char* name : {"--bind", "--rows", "--const", "--loss", "--train", "--freeze", "--batch-norm"})
     if (auto found = given.values.find(name); found != given.values.end())
       for (const std::string& value : found->second) arguments.insert(arguments.end(), {name, value});
   return arguments;
@@ -213,12 +217,8 @@ Status prepareTrial(mlir::MLIRContext& context, CheckOptions& o) {
   if (below != ranks)
     return Status::error(cat("--try --ranks ", ranks, ": not a power of two; give ", below, " or ", 2 * below));
   Survey survey;
-  mlir::OwningOpRef<mlir::ModuleOp> module = frontend::surveyOnnx(context, o.model, o.import, survey);
-  if (module && module->lookupSymbol("step")->hasAttr(train::kFixedRowsAttr))
-    return Status::error(
-        "--try: the number of rows is fixed in the model, so one rank cannot take those of all: export "
-        "it with a dynamic batch");
-  if (o.import.batch == 0) o.import.batch = 2 * ranks;
+  (void)frontend::surveyOnnx(context, o.model, o.import, survey);
+  if (o.import.batch == 0 && survey.batchAssumed) o.import.batch = 2 * ranks;
   return {};
 }
 

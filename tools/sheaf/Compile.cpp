@@ -115,10 +115,12 @@ options::Table compileTable() {
             "Global batch: rows of a step, shared by the ranks. It binds the first symbolic dimension of the inputs.")
             .defaultsTo("the model's, where it is fixed")
             .decidesBits(),
-        Row::integer<&O::import, &Import::leaves>("--leaves", "V", 1, int64_t{1} << 20,
-                                                  "Cut the batch into V pieces and add their sums by one fixed tree. "
-                                                  "Plans with the same V compute the same bits on "
-                                                  "every number of ranks R for which V / R is a power of two.")
+        Row::integer<&O::import, &Import::leaves>(
+            "--leaves", "V", 1, int64_t{1} << 20,
+            "Cut the batch into V pieces and add their sums by one fixed tree. "
+            "Plans with the same V compute the same bits on "
+            "every number of ranks R and of --micro-batches M for which V / (R M) is a "
+            "power of two.")
             .defaultsTo("as many as ranks times micro-batches")
             .decidesBits(),
         Row::text<&O::like>("--like", "A.plan",
@@ -126,7 +128,7 @@ options::Table compileTable() {
                             "--precision and --optimizer, so that both plans compute the same bits; it is an error to "
                             "give one of them another value, and if the plans do not compute the same bits."),
         microBatchesRow<O>(" auto: as many as make the plan fit, where that is quicker than to recompute activations."),
-        reduceRow<O>(), bindingRow<O>(), constantRow<O>(), nodesRow<O>("all ranks are one group"),
+        reduceRow<O>(), bindingRow<O>(), rowsRow<O>(), constantRow<O>(), nodesRow<O>("all ranks are one group"),
         Row::parsed<&O::choose, &ChooseOptions::stage>(
             "--zero", "auto|0|1|2|3|node=S,world=T", "auto, a stage from 0 to 3, or node=S,world=T",
             "ZeRO stage: what the ranks shard. 0: nothing, 1: optimizer state, 2: gradients as well, 3: parameters as "

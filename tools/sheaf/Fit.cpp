@@ -49,6 +49,7 @@ options::Table fitTable() {
         microBatchesRow<O>(" auto: 1."),
         reduceRow<O>(),
         bindingRow<O>(),
+        rowsRow<O>(),
         constantRow<O>(),
         lossRow<O>(),
         optimizerRow<O>(),

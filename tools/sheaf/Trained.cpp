@@ -9,7 +9,7 @@
 #include "ir/Zero/ZeroDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/Evaluation.h"
-#include "passes/train/FollowRows.h"
+#include "passes/train/Passes.h"
 #include "runtime/base/Decisions.h"
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
@@ -62,24 +62,32 @@ Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text) 
   return std::pair(text.substr(0, equals), size);
 }
 
+Expected<std::pair<std::string, int64_t>> parseRows(const std::string& text) {
+  const size_t equals = text.find('=');
+  int64_t dimension = 0;
+  if (equals == 0 || equals == std::string::npos || !parseInteger(text.substr(equals + 1), dimension) || dimension < 0)
+    return Status::error("expected INPUT=D, a dimension counted from 0");
+  return std::pair(text.substr(0, equals), dimension);
+}
+
 Status checkPieces(const frontend::ImportOptions& import) {
   const int64_t micro = import.microBatches, ranks = import.ranks, pieces = import.pieces(), leaves = import.leaves;
-  if (micro & (micro - 1))
-    return Status::error(cat("--micro-batches ", micro, " is not a power of two: give ",
-                             std::bit_floor(uint64_t(micro)), " or ", std::bit_ceil(uint64_t(micro))));
   if (leaves == 0) return {};
   const int64_t each = leaves / pieces;
   if (leaves % pieces == 0 && (each & (each - 1)) == 0) return {};
+  std::string remedy = cat(pieces, ", ", 2 * pieces, ", ", 4 * pieces, ", ...");
+  // Micro-batches may have the odd factor that is too much.
+  if (leaves % pieces == 0) remedy += cat(", or --micro-batches ", micro * (each >> std::countr_zero(uint64_t(each))));
   return Status::error(cat("--leaves ", leaves, " is not --ranks ", ranks,
                            micro > 1 ? cat(" times --micro-batches ", micro) : "", " times a power of two: give ",
-                           pieces, ", ", 2 * pieces, ", ", 4 * pieces, ", ..."));
+                           remedy));
 }
 
 Expected<int64_t> parseMicroBatches(const std::string& text) {
   int64_t count = 0;
   if (text == "auto") return count;
   if (parseInteger(text, count) && count >= 1 && count <= 65536) return count;
-  return Status::error("expected a power of two up to 65536, or auto");
+  return Status::error("expected a number from 1 to 65536, or auto");
 }
 
 std::string lossesText() {
@@ -118,96 +126,6 @@ std::unique_ptr<mlir::MLIRContext> makeContext() {
   return context;
 }
 
-// Imports the model with another number of rows; null, with the first error in `why`: it does not take so many.
-static mlir::OwningOpRef<mlir::ModuleOp> importRows(mlir::MLIRContext& context, const std::string& model,
-                                                    frontend::ImportOptions import, int64_t rows, std::string& why) {
-  import.rows = rows;
-  // The first import has printed the warnings.
-  mlir::ScopedDiagnosticHandler quiet(&context, [&](mlir::Diagnostic& diagnostic) {
-    if (why.empty() && diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error) why = diagnostic.str();
-    return mlir::success();
-  });
-  return frontend::importOnnx(context, model, import);
-}
-
-// Imports the model with the rows of the whole batch; with fewer if constants would be too large that are not for the
-// rows of the step. Null: see importRows().
-static mlir::OwningOpRef<mlir::ModuleOp> importMoreRows(const std::string& model, const frontend::ImportOptions& import,
-                                                        train::RowImports& imports, std::string& why) {
-  auto unfolded = [](mlir::ModuleOp module) {
-    return llvm::dyn_cast_or_null<mlir::IntegerAttr>(module->getAttr(train::kUnfoldedAttr));
-  };
-  imports.otherRows = imports.batch == imports.rows ? 2 * imports.batch : imports.batch;
-  for (;; imports.otherRows /= 2) {
-    mlir::OwningOpRef<mlir::ModuleOp> other =
-        importRows(*imports.step.getContext(), model, import, imports.otherRows, why);
-    if (!other || unfolded(*other) == unfolded(imports.step) || imports.otherRows % 2 ||
-        imports.otherRows < 4 * imports.rows)
-      return other;
-  }
-}
-
-mlir::LogicalResult runImportPhase(mlir::OwningOpRef<mlir::ModuleOp>& module, const std::string& model,
-                                   frontend::ImportOptions import) {
-  mlir::MLIRContext& context = *module->getContext();
-  mlir::PassManager passes(&context);
-  addImportPasses(passes);
-  if (import.shares() == 1) return passes.run(*module);
-  import.batch = (*module)->getAttrOfType<mlir::IntegerAttr>("train.batch").getInt();
-  train::RowImports imports;
-  imports.batch = import.batch;
-  imports.rows = import.batch / import.shares();
-  std::string why;
-  if ((*module)->hasAttr(train::kOneRowAttr)) {
-    // A graph that is fixed to one row is followed by its sizes.
-    mlir::OwningOpRef<mlir::ModuleOp> two = importRows(context, model, import, 2, why);
-    if (!two) {
-      module->lookupSymbol("step")->setAttr(train::kFixedRowsAttr, mlir::UnitAttr::get(&context));
-      return passes.run(*module);
-    }
-    module = std::move(two);
-    imports.rows = 2;
-  }
-  imports.step = *module;
-  mlir::OwningOpRef<mlir::ModuleOp> other = importMoreRows(model, import, imports, why);
-  if (!other) {
-    (void)train::refuseRows(
-        *module, module->getLoc(),
-        cat("the graph takes a part of the batch, but not all ", imports.otherRows, " rows of it (", why, ")"));
-    return passes.run(*module);
-  }
-  imports.other = *other;
-  (void)train::takeBatchConstants(imports);  // a refusal stands in the step
-  if (mlir::failed(passes.run(*module)) || mlir::failed(passes.run(*other))) return mlir::failure();
-  train::markRows(imports);
-  return mlir::success();
-}
-
-// Imports the graph with the rows of a part of the batch. If it takes no less than all rows, its errors say so.
-static mlir::OwningOpRef<mlir::ModuleOp> importStep(mlir::MLIRContext& context, const std::string& model,
-                                                    const frontend::ImportOptions& import) {
-  if (import.shares() == 1 || import.batch == 0) return frontend::importOnnx(context, model, import);
-  std::vector<std::pair<mlir::Location, std::string>> errors;
-  mlir::OwningOpRef<mlir::ModuleOp> module;
-  {
-    mlir::ScopedDiagnosticHandler handler(&context, [&](mlir::Diagnostic& diagnostic) {
-      if (diagnostic.getSeverity() != mlir::DiagnosticSeverity::Error) return mlir::failure();
-      errors.emplace_back(diagnostic.getLocation(), diagnostic.str());
-      return mlir::success();
-    });
-    module = frontend::importOnnx(context, model, import);
-  }
-  std::string ignored;
-  const bool takesAll = !module && importRows(context, model, import, import.batch, ignored);
-  for (const auto& [where, text] : errors) {
-    mlir::InFlightDiagnostic error = mlir::emitError(where) << text;
-    if (takesAll)
-      error << "; the graph takes all " << import.batch << " rows of the batch, but not a part of "
-            << import.batch / import.shares() << ": it needs one rank, leaf and micro-batch";
-  }
-  return module;
-}
-
 // Tells the evaluation what memory holds of the parameters that it shares with the training step.
 static void shareTypes(mlir::ModuleOp training, mlir::ModuleOp evaluation) {
   mlir::SymbolTable symbols(training);
@@ -236,10 +154,10 @@ static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& con
     module = frontend::importOnnx(context, options.model, import);
   }
   if (!module) return {};
-  if (!importOnly && mlir::failed(runImportPhase(module, options.model, import))) return {};
   mlir::PassManager passes(&context);
+  addImportPasses(passes);
   if (training && !importOnly) shareTypes(training, *module);
-  importOnly ? addImportPasses(passes) : addEvaluationPasses(passes, options.pipeline);
+  if (!importOnly) addEvaluationPasses(passes, options.pipeline);
   if (mlir::failed(passes.run(*module))) return {};
   becomeEvaluation(*module);
   return module;
@@ -255,12 +173,12 @@ static void warnOfPossibleBuffers(mlir::ModuleOp module) {
 mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const TrainedOptions& options,
                                               bool importOnly) {
   if (options.evaluationOnly) return importEvaluation(context, options, importOnly, {});
-  mlir::OwningOpRef<mlir::ModuleOp> module = importStep(context, options.model, options.import);
+  mlir::OwningOpRef<mlir::ModuleOp> module = frontend::importOnnx(context, options.model, options.import);
   if (!module) return {};
   warnOfPossibleBuffers(*module);
-  if (!importOnly && mlir::failed(runImportPhase(module, options.model, options.import))) return {};
   mlir::PassManager passes(&context);
-  importOnly ? addImportPasses(passes) : addTrainPasses(passes, options.pipeline);
+  addImportPasses(passes);
+  if (!importOnly) addTrainPasses(passes, options.pipeline);
   if (mlir::failed(passes.run(*module))) return {};
   if (!importOnly) setTraining(*module, options);
   if (!options.evaluation) return module;

@@ -70,6 +70,18 @@ options::Option bindingRow() {
              parseBinding)
       .decidesBits();
 }
+// Reads INPUT=D, the dimension of an input.
+Expected<std::pair<std::string, int64_t>> parseRows(const std::string& text);
+template <typename O>
+options::Option rowsRow() {
+  return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::rows>(
+             "--rows", "INPUT=D", "INPUT=D with D of at least 0",
+             "The dimension of an input that holds the batch; its data have the rows first all the same. Without "
+             "--rows it is "
+             "the first one, or the only symbol that all inputs share.",
+             parseRows)
+      .decidesBits();
+}
 // Reads NAME=FILE.npy, an array of integers or booleans.
 Expected<frontend::KnownInput> parseKnownInput(const std::string& text);
 template <typename O>
@@ -209,7 +221,7 @@ void completeLossScale(TrainedOptions& options);
 template <typename O>
 options::Option microBatchesRow(const std::string& more) {
   return options::Rows<O>::template parsed<&O::microBatches>(
-             "--micro-batches", "M|auto", "a power of two, or auto",
+             "--micro-batches", "M|auto", "1 to 65536, or auto",
              "Pieces of each rank's rows that are computed one after the other, so that activations take the memory of "
              "one piece. The weights are those of M times as many leaves." +
                  more,
@@ -221,18 +233,12 @@ options::Option reduceRow() {
   return options::Rows<O>::template word<&O::pipeline, &PipelineOptions::reduce>(
       "--reduce", {"auto", "each", "last"},
       "When the gradients of several micro-batches are reduced over ranks: after each of them, so that a rank keeps "
-      "its "
-      "shard, or once after the last, so that it keeps whole gradients. The same bits; auto: each from stage 2 on.");
+      "its shard, or once after the last, so that it keeps whole gradients (of M = P x 2^J micro-batches, P odd, after "
+      "every 2^J). The same bits; auto: each from stage 2 on.");
 }
 
 // A context with our dialects, for one compilation.
 std::unique_ptr<mlir::MLIRContext> makeContext();
-
-// Completes the phase `import` of a module that importOnnx made with the same options: marks where the batch is, for
-// which it imports the model with other numbers of rows (passes/train/FollowRows.h), and runs addImportPasses. Leaves
-// of one row get two; the phase `train` cuts them back.
-mlir::LogicalResult runImportPhase(mlir::OwningOpRef<mlir::ModuleOp>& module, const std::string& model,
-                                   frontend::ImportOptions import);
 
 // Records in a module that the phase `train` left what it is trained with.
 void setTraining(mlir::ModuleOp module, const TrainedOptions& options);

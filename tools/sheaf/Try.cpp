@@ -103,6 +103,8 @@ class Trials {
       trial.steps[i].norm = normOf(gradients.back());
     }
     trial.gradients = static_cast<int64_t>(gradients[0].tensors().size());
+    for (const auto& [name, tensor] : gradients[0].tensors())
+      if (llvm::all_of(floatsOf(tensor), [](float x) { return x == 0; })) trial.zero.push_back(name);
     compareBytes(gradients[1], gradients[2], trial);
     if (trial.comparesRows) compareRows(gradients[0], gradients[1], trial);
     return trial;
@@ -138,7 +140,7 @@ class Trials {
       ranges[graph.getArgAttrOfType<mlir::StringAttr>(i, "train.name").str()] = positions(graph.getArgument(i));
     std::mt19937_64 random(1);
     for (const plan::Input& input : (*plan)->inputs()) {
-      if (input.row_mask()) continue;
+      if (!plan::isData(input)) continue;
       const int64_t range = input.classes() ? input.classes() : ranges[input.name()] ? ranges[input.name()] : 2;
       const std::string bytes = randomBytes(input, range, random);
       const std::vector<int64_t> shape(input.shape().begin(), input.shape().end());
@@ -237,9 +239,12 @@ json::Value trialJson(const Trial& trial) {
   json::Array steps;
   for (const TrialStep& step : trial.steps)
     steps.push_back(json::Object{{"division", step.name}, {"loss", step.loss}, {"gradient_norm", step.norm}});
+  json::Array zero;
+  for (const std::string& name : trial.zero) zero.push_back(name);
   return json::Object{{"same", trial.same()},
                       {"steps", std::move(steps)},
                       {"gradients", trial.gradients},
+                      {"zero_gradients", std::move(zero)},
                       {"rows_compared", trial.comparesRows},
                       {"leaves_and_ranks", trial.divisions},
                       {"one_rank_and_leaves", trial.rows}};
@@ -262,6 +267,12 @@ void printTrial(const Trial& trial) {
                 trial.largest);
   else
     out::printf("  DIFFERENT: one rank, with leaves and without: %s\n", trial.rows.c_str());
+  if (trial.zero.empty()) return;
+  std::vector<std::string> names;
+  for (const std::string& name : trial.zero) names.push_back(cat("'", name, "'"));
+  out::printf("  note: %zu of %lld gradients %s zero for these data, so that a first step does not train %s\n",
+              trial.zero.size(), static_cast<long long>(trial.gradients), trial.zero.size() == 1 ? "is" : "are",
+              listText(names, 5).c_str());
 }
 
 }  // namespace sheaf::tool

@@ -28,6 +28,7 @@ struct TrialStep {
 struct Trial {
   std::vector<TrialStep> steps;
   int64_t gradients = 0;
+  std::vector<std::string> zero;  // parameters whose gradients have no element but zero
   // The first gradient that differs, in words; empty: none does. Those of the last two steps must be equal byte for
   // byte; those of the first two may differ by 1e-3 of that gradient's norm plus 1e-6 of the norm of all.
   std::string divisions, rows;

@@ -21,7 +21,8 @@ class Collective {
 
   bool agrees() const {
     return std::all_of(posted_.begin(), posted_.end(), [this](const CollectiveBuffers& other) {
-      return other.op == any().op && other.type == any().type && other.count == any().count;
+      return other.op == any().op && other.type == any().type && other.count == any().count &&
+             other.continues == any().continues;
     });
   }
 
@@ -68,7 +69,7 @@ class Collective {
       sources[peer] = posted_[peer].source + first * width();
       if (onPeerRead_ && peer != rank_) onPeerRead_(sources[peer], count * width());
     }
-    sumOverRanks(any().type, sources, destination, count);
+    sumOverRanks(any().type, sources, destination, count, any().continues);
   }
 
   void copy(int64_t peer, const std::byte* source, std::byte* destination, uint64_t count) const {

@@ -71,17 +71,20 @@ class Tree {
 
   explicit Tree(std::span<const std::byte* const> sources) : sources_(sources) {}
 
-  void sum(std::byte* destination, uint64_t count) {
+  void sum(std::byte* destination, uint64_t count, bool continues) {
     const size_t ranks = sources_.size(), subtree = ranks & -ranks;  // 2^k
     alignas(64) Sum total[kBlock], term[kBlock];
     for (begin_ = 0; begin_ < count; begin_ += kBlock) {
       size_ = std::min(kBlock, count - begin_);
-      add(0, subtree, total);
-      for (size_t first = subtree; first < ranks; first += subtree) {
+      Stored* result = reinterpret_cast<Stored*>(destination) + begin_;
+      if (continues)
+        for (uint64_t i = 0; i < size_; ++i) total[i] = Element::load(result[i]);
+      else
+        add(0, subtree, total);
+      for (size_t first = continues ? 0 : subtree; first < ranks; first += subtree) {
         add(first, subtree, term);
         addTo(total, term);
       }
-      Stored* result = reinterpret_cast<Stored*>(destination) + begin_;
       for (uint64_t i = 0; i < size_; ++i) Element::store(total[i], result[i]);
     }
   }
@@ -114,8 +117,8 @@ class Tree {
 };
 
 template <typename Element>
-void sum(std::span<const std::byte* const> sources, std::byte* destination, uint64_t count) {
-  Tree<Element>(sources).sum(destination, count);
+void sum(std::span<const std::byte* const> sources, std::byte* destination, uint64_t count, bool continues) {
+  Tree<Element>(sources).sum(destination, count, continues);
 }
 
 }  // namespace
@@ -147,20 +150,20 @@ bool canSum(plan::ElementType type) {
 }
 
 void sumOverRanks(plan::ElementType type, std::span<const std::byte* const> sources, std::byte* destination,
-                  uint64_t count) {
+                  uint64_t count, bool continues) {
   switch (type) {
     case plan::F32:
-      return sum<Plain<float>>(sources, destination, count);
+      return sum<Plain<float>>(sources, destination, count, continues);
     case plan::F64:
-      return sum<Plain<double>>(sources, destination, count);
+      return sum<Plain<double>>(sources, destination, count, continues);
     case plan::I64:
-      return sum<Plain<uint64_t>>(sources, destination, count);
+      return sum<Plain<uint64_t>>(sources, destination, count, continues);
     case plan::I32:
-      return sum<Plain<uint32_t>>(sources, destination, count);
+      return sum<Plain<uint32_t>>(sources, destination, count, continues);
     case plan::BF16:
-      return sum<Half<Bf16>>(sources, destination, count);
+      return sum<Half<Bf16>>(sources, destination, count, continues);
     default:
-      return sum<Half<F16>>(sources, destination, count);
+      return sum<Half<F16>>(sources, destination, count, continues);
   }
 }
 

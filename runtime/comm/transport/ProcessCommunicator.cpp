@@ -107,7 +107,8 @@ Status ProcessCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, 
   for (int64_t i = 0; i < rails_; ++i) {
     const CollectiveBuffers& peer = lane.posted[static_cast<size_t>(i)] =
         i == local ? buffers : rendezvous_.posted(local, i);
-    if (peer.op != buffers.op || peer.type != buffers.type || peer.count != buffers.count)
+    if (peer.op != buffers.op || peer.type != buffers.type || peer.count != buffers.count ||
+        peer.continues != buffers.continues)
       return Status::error("ranks met in different collectives; the plan is not the same on all ranks");
   }
   const Call call{local, buffers, onPeerRead, width, lane};
@@ -242,7 +243,7 @@ Status ProcessCommunicator::reduce(const Call& call, const std::vector<Part>& pa
       }
     }
     SHEAF_RETURN_IF_ERROR(rail.finish());
-    if (count > 0) sumOverRanks(call.buffers.type, sources, destination + done * width, count);
+    if (count > 0) sumOverRanks(call.buffers.type, sources, destination + done * width, count, call.buffers.continues);
   }
   return {};
 }

@@ -9,6 +9,7 @@
 #include "runtime/device/cpu/LibraryThreads.h"
 #include "runtime/device/cpu/RaceRanges.h"
 #include "runtime/device/cpu/RunKernel.h"
+#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::cpu {
@@ -248,7 +249,7 @@ Status CpuContext::collective(const plan::Collective& collective) {
   if (group == groups.end()) return missing("communicator", collective.communicator());
   return group->second->run(plan::placeOn(*world_->plan, axis, rank_),
                             {collective.op(), collective.type(), collective.count(), address(collective.source()),
-                             address(collective.destination())},
+                             address(collective.destination()), plan::continues(collective)},
                             peerReadListener());
 }
 

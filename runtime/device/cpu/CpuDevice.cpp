@@ -13,6 +13,7 @@
 #include "runtime/device/cpu/CpuContext.h"
 #include "runtime/device/cpu/LibraryThreads.h"
 #include "runtime/device/cpu/functions/OneDnn.h"
+#include "runtime/device/cpu/functions/Sgemm.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
 
@@ -226,6 +227,7 @@ class CpuDevice : public Device {
     const plan::KernelImage* image = plan::imageFor(plan, "cpu");
     return plan::CpuIdentity{.processor = {},
                              .library = cpu::oneDnnVersion(),
+                             .products = cpu::usesOwnProducts() ? "Sheaf" : "oneDNN",
                              .instructions = cpu::effectiveInstructions(),
                              .bf16 = cpu::bf16Instructions(),
                              .kernels = image ? image->cpu() : std::string()};

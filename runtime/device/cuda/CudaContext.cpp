@@ -8,6 +8,7 @@
 
 #include "runtime/device/cuda/Blas.h"
 #include "runtime/plan/Generations.h"
+#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::cuda {
@@ -332,10 +333,10 @@ Status CudaContext::enqueue(Entry& entry, const Values& step) {
       return call(entry, step, stream);
     case plan::Instruction::kCollective: {
       const plan::Collective& collective = instruction.collective();
-      return world_->communicators->enqueue(
-          local_, collective.communicator(),
-          {collective.op(), collective.type(), collective.count(), entry.operands[0], entry.operands[1]}, stream,
-          instruction.stream());
+      return world_->communicators->enqueue(local_, collective.communicator(),
+                                            {collective.op(), collective.type(), collective.count(), entry.operands[0],
+                                             entry.operands[1], plan::continues(collective)},
+                                            stream, instruction.stream());
     }
     case plan::Instruction::kRecord: {
       const uint32_t event = instruction.record().event();

@@ -32,7 +32,8 @@ class PeerCommunicator {
     posted_[rank] = buffers;
     SHEAF_RETURN_IF_ERROR(meet(rank, stream));
     for (const comm::CollectiveBuffers& peer : posted_)
-      if (peer.op != buffers.op || peer.type != buffers.type || peer.count != buffers.count)
+      if (peer.op != buffers.op || peer.type != buffers.type || peer.count != buffers.count ||
+          peer.continues != buffers.continues)
         return Status::error("ranks met in different collectives; the plan is not the same on all ranks");
     switch (buffers.op) {
       case plan::ALL_GATHER:
@@ -75,9 +76,11 @@ class PeerCommunicator {
 
   Status sum(uint64_t begin, uint64_t count, std::byte* destination, cudaStream_t stream) {
     const comm::CollectiveBuffers& any = posted_[0];
-    if (ranks_ == 1) return copy(any.source, destination, count * plan::elementBytes(any.type), stream);
+    if (ranks_ == 1 && !any.continues)
+      return copy(any.source, destination, count * plan::elementBytes(any.type), stream);
     RankSources sources;
     sources.ranks = static_cast<int>(ranks_);
+    sources.continues = any.continues;
     for (int64_t peer = 0; peer < ranks_; ++peer)
       sources.listed[peer] = posted_[peer].source + begin * plan::elementBytes(any.type);
     return check(sumOverRanks(*sumType(any.type), sources, destination, count, stream), "cannot sum over the ranks");

@@ -27,8 +27,8 @@ uint64_t GemmCall::deviceScratch() const {
 }
 
 uint64_t GemmCall::packingBytes() const {
-  // The tiles of AVX2 need no more.
-  const GemmTile tile = gemmTile(CpuIsa::kAvx512, m, n, k, batch, transposeA, transposeB, isHalf(type));
+  // threadTile() needs no more.
+  const GemmTile tile = gemmTile(m, n, k, batch, transposeA, transposeB, isHalf(type));
   const uint64_t bytes = sgemmPackingBytes(tile.rows, tile.columns, k);
   // Blocks of a product of f16, and of bf16 without its instructions, are packed as f32.
   return isHalf(type) ? std::max(bytes, sgemmPackingBytes(kHalfGemmRows, kHalfGemmColumns, kHalfGemmDepth)) : bytes;

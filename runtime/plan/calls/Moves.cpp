@@ -43,6 +43,12 @@ Runs CopyCall::destinationRuns() const {
   return runs;
 }
 
+Status RandomShape::check() const {
+  if (count % blocks != 0) return Status::error(cat("its ", count, " elements do not divide into ", blocks, " blocks"));
+  if (whole && blocks != 1) return Status::error("a whole value has one block");
+  return Status();
+}
+
 Status CopyCall::check() const {
   int64_t below = 0;
   std::vector<CopyDimension> moving;

@@ -147,8 +147,32 @@ struct Schema<ZeroCall> {
   });
 };
 
-struct DropoutCall {
-  int64_t count = 0, node = 0;
+// Random numbers are drawn by an element's index in the global value, [blocks, pieces, count / blocks]. The rank has
+// its piece data_index, or all of a `whole` value.
+struct RandomShape {
+  int64_t count = 0, node = 0, blocks = 1, pieces = 1;
+  bool whole = false;
+
+  int64_t run() const { return count / blocks; }
+  // The global index of the first element of a block, for data_index `piece`.
+  uint64_t firstIndex(int64_t block, int64_t piece) const {
+    return static_cast<uint64_t>(whole ? block : block * pieces + piece) * static_cast<uint64_t>(run());
+  }
+  Status check() const;
+};
+
+template <typename Call>
+constexpr auto randomFields() {
+  return std::tuple{
+      required("count", &Call::count, kSizes, "elements of a rank"),
+      required("node", &Call::node, Range{0, UINT32_MAX}, "a number of its own for each random node of a model"),
+      defaulted("blocks", &Call::blocks, Range{1, kMaxSize}, "ranges of neighbours that a rank has; they divide count"),
+      defaulted("pieces", &Call::pieces, Range{1, kMaxSize}, "pieces of the batch, if there are several blocks"),
+      flag("whole", &Call::whole, "every rank has the whole value"),
+  };
+}
+
+struct DropoutCall : RandomShape {
   double ratio = 0;
 };
 
@@ -159,21 +183,17 @@ struct Schema<DropoutCall> {
   static constexpr bool kRandom = true;
   static constexpr std::string_view kText =
       "train.dropout: what is kept is a function of the seed (Plan.training), the step, the node and the element's "
-      "global index, data_index * count + i.";
-  static constexpr auto kFields = std::tuple{
-      required("count", &Call::count, kSizes, "elements of a rank"),
-      required("node", &Call::node, Range{0, UINT32_MAX}, "a number of its own for each dropout of a model"),
-      required("ratio", &Call::ratio, RealRange{0, 1}, "the part that is set to zero"),
-  };
+      "index in the global value, [blocks, pieces, count / blocks], of which a rank has piece data_index.";
+  static constexpr auto kFields =
+      std::tuple_cat(randomFields<Call>(),
+                     std::tuple{required("ratio", &Call::ratio, RealRange{0, 1}, "the part that is set to zero")});
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
       {"source", READ, Width::kF32, [](const Call& c) { return c.count; }, "[count]"},
       {"destination", WRITE, Width::kF32, [](const Call& c) { return c.count; }, "[count]"},
   });
 };
 
-struct RandomUniformCall {
-  int64_t count = 0, node = 0;
-};
+struct RandomUniformCall : RandomShape {};
 
 template <>
 struct Schema<RandomUniformCall> {
@@ -182,11 +202,8 @@ struct Schema<RandomUniformCall> {
   static constexpr bool kRandom = true;
   static constexpr std::string_view kText =
       "train.random_uniform: numbers in (0, 1), functions of the seed (Plan.training), the step, the node and the "
-      "element's global index, data_index * count + i.";
-  static constexpr auto kFields = std::tuple{
-      required("count", &Call::count, kSizes, "elements of a rank"),
-      required("node", &Call::node, Range{0, UINT32_MAX}, "a number of its own for each random node of a model"),
-  };
+      "element's index in the global value, as of dropout.";
+  static constexpr auto kFields = randomFields<Call>();
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
       {"destination", WRITE, Width::kF32, [](const Call& c) { return c.count; }, "[count]"},
   });

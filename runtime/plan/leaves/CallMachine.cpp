@@ -340,25 +340,29 @@ void CallMachine::operator()(const ZeroCall&) {
   machine_.write(rank_, destination, 0, zeros);
 }
 
-// An element of the random numbers is that of the global batch.
+// An element of the random numbers is that of the global value. `width`: bytes of an element.
+Contents CallMachine::random(const RandomShape& c, uint64_t width) const {
+  Term numbers("random");
+  numbers.add(operation({"count", "blocks", "pieces", "whole"}))
+      .add(static_cast<uint64_t>(machine_.plan_.training().seed()));
+  Contents random;
+  const uint64_t bytes = static_cast<uint64_t>(c.run()) * width, hash = numbers.hash();
+  const int64_t piece = static_cast<int64_t>(machine_.dataIndex(rank_));
+  for (int64_t block = 0; block < c.blocks; ++block)
+    random.add({bytes, hash, c.firstIndex(block, piece) * width, false});
+  return random;
+}
+
 void CallMachine::operator()(const DropoutCall& c) {
   const uint64_t count = static_cast<uint64_t>(c.count), width = sizeof(float);
-  Term numbers("random");
-  numbers.add(operation({"count"})).add(static_cast<uint64_t>(machine_.plan_.training().seed()));
-  Contents random;
-  random.add({count, numbers.hash(), machine_.dataIndex(rank_) * count, false});
+  const Contents random = this->random(c, 1);
   const Contents source = machine_.toElements(machine_.read(rank_, operand(0), 0, count * width), width);
   const Contents* const both[] = {&source, &random};
   machine_.write(rank_, operand(1), 0, Machine::toBytes(machine_.map("dropout", 0, F32, both), width));
 }
 
 void CallMachine::operator()(const RandomUniformCall& c) {
-  const uint64_t bytes = static_cast<uint64_t>(c.count) * sizeof(float);
-  Term numbers("random");
-  numbers.add(operation({"count"})).add(static_cast<uint64_t>(machine_.plan_.training().seed()));
-  Contents random;
-  random.add({bytes, numbers.hash(), machine_.dataIndex(rank_) * bytes, false});
-  machine_.write(rank_, operand(0), 0, random);
+  machine_.write(rank_, operand(0), 0, random(c, sizeof(float)));
 }
 
 }  // namespace sheaf::plan

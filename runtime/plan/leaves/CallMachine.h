@@ -45,6 +45,7 @@ class CallMachine {
     units(call, 1, {}, {});
   }
 
+  Contents random(const RandomShape& shape, uint64_t width) const;
   Contents gatherRows(const GatherCall& call, uint64_t begin, const Contents& indices);
   Contents gatherElements(const GatherCall& call, uint64_t begin, const Contents& indices);
   Contents columnsOf(int operand, uint64_t begin, int64_t count, int64_t inner, uint64_t width);

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 #include "runtime/plan/leaves/CallMachine.h"
@@ -339,15 +340,15 @@ Contents Machine::tree(ElementType type, std::span<const Contents> terms) {
   return rounded(type, map("add", 0, widened(type), both));
 }
 
-Contents Machine::sum(ElementType type, std::span<const Contents> terms) {
-  if (plan_.training().reduce_order() == Training::RING && terms.size() > 1) {
+Contents Machine::sum(ElementType type, std::span<const Contents> terms, const Contents* before) {
+  if (plan_.training().reduce_order() == Training::RING && terms.size() > 1 && !before) {
     std::vector<const Contents*> all;
     for (const Contents& term : terms) all.push_back(&term);
     return rounded(type, map("ring", terms.size(), widened(type), all));
   }
   const size_t subtree = size_t{1} << std::countr_zero(terms.size());
-  Contents all = tree(type, terms.first(subtree));
-  for (size_t i = subtree; i < terms.size(); i += subtree) {
+  Contents all = before ? *before : tree(type, terms.first(subtree));
+  for (size_t i = before ? 0 : subtree; i < terms.size(); i += subtree) {
     const Contents next = tree(type, terms.subspan(i, subtree));
     const Contents* const both[] = {&all, &next};
     all = rounded(type, map("add", 0, widened(type), both));
@@ -359,9 +360,8 @@ Contents Machine::sum(ElementType type, std::span<const Contents> terms) {
 
 uint64_t Machine::dataIndex(int64_t rank) const {
   if (evaluates_) return static_cast<uint64_t>(rank);
-  const int64_t micros = microBatches(plan_);
-  return static_cast<uint64_t>(plan_.dealing() == BY_RANK ? rank * micros + microBatch_
-                                                          : microBatch_ * plan_.ranks() + rank);
+  const PiecesOfRanks pieces = piecesOfRanks(plan_, microBatch_);
+  return static_cast<uint64_t>(pieces.first + rank * pieces.stride);
 }
 
 void Machine::input(const ReadInput& input, int64_t rank) {
@@ -405,7 +405,11 @@ void Machine::collective(const Collective& collective) {
         std::vector<Contents> terms;
         for (int64_t rank : group)
           terms.push_back(toElements(read(rank, collective.source(), place * part, part), width));
-        results.push_back(toBytes(sum(collective.type(), terms), width));
+        // All ranks of an all-reduce hold the same.
+        std::vector<Contents> before;
+        if (continues(collective))
+          before.push_back(toElements(read(group[place], collective.destination(), 0, part), width));
+        results.push_back(toBytes(sum(collective.type(), terms, before.empty() ? nullptr : before.data()), width));
       }
       if (!scatters) results.resize(group.size(), results.front());
     }

@@ -105,8 +105,8 @@ class Machine {
   Contents map(std::string_view name, uint64_t attributes, ElementType type, std::span<const Contents* const> operands);
   // What is left of f32 values in memory of a type.
   Contents rounded(ElementType type, const Contents& contents);
-  // The sum over ranks in the order of runtime/comm/local/Reduce.h.
-  Contents sum(ElementType type, std::span<const Contents> terms);
+  // The sum over ranks in the order of runtime/comm/local/Reduce.h; `before`: what it goes on from, or null.
+  Contents sum(ElementType type, std::span<const Contents> terms, const Contents* before);
   Contents tree(ElementType type, std::span<const Contents> terms);
 
   Contents toElements(const Contents& bytes, uint64_t width);

@@ -13,7 +13,6 @@ def cases(session):
     yield Case("checking/a-loss-from-the-list", lambda: suggested_loss(session))
     yield Case("checking/missing-weights", lambda: missing_weights(session))
     yield Case("checking/the-fixed-batch", lambda: fixed_batch(session))
-    yield Case("checking/phases-after-the-import", lambda: later_phases(session))
     yield Case("checking/bad-input", lambda: bad_input(session))
 
 
@@ -117,18 +116,6 @@ def fixed_batch(session):
     path.write_bytes(linear())
     report, _ = check(session, path)
     expect(report["fit"]["batch"] == 1 and "--batch is not given" in report["notes"][0], report["notes"])
-
-
-def later_phases(session):
-    """What the phases after the import refuse: here a sum that mixes the ranks' rows."""
-    path = session.folder() / "mixing.onnx"
-    path.write_bytes(model([node("MatMul", ["x", "w"], ["h"]), node("CumSum", ["h", "axis"], ["c"]),
-                            node("SoftmaxCrossEntropyLoss", ["c", "labels"], ["loss"])],
-                           [value("x", FLOAT, ["N", 4]), value("labels", INT64, ["N"])], [value("loss", FLOAT, [])],
-                           [weight("w", [4, 3], [0.1 * i for i in range(12)]), weight("axis", [], [0], INT64)]))
-    check(session, path, *BATCH)
-    report, _ = check(session, path, *BATCH, "--ranks", 2, code=1)
-    expect(len(report["other_obstacles"]) == 1 and "more than one rank" in report["other_obstacles"][0], report["other_obstacles"])
 
 
 def bad_input(session):

@@ -25,6 +25,7 @@ def cases(session):
     yield Case("cuda/graphs", lambda: same_bits(session, "--no-graphs"))
     yield Case("cuda/trace", lambda: same_bits(session, "--trace", session.folder() / "trace.json"))
     yield Case("cuda/micro-batches", lambda: micro_batches(session))
+    yield Case("cuda/micro-batch-groups", lambda: micro_batch_groups(session))
     yield Case("cuda/tf32", lambda: tf32(session))
     yield Case("cuda/poison", lambda: poison(session))
     yield Case("cuda/processes", lambda: processes(session))
@@ -119,6 +120,20 @@ def micro_batches(session):
     expect(len(weights) == 1, "dropout in micro-batches drops other elements")
 
 
+def micro_batch_groups(session):
+    """Groups whose sums follow each other, which each rank adds or a sum over ranks goes on from; in one process and in several."""
+    config = CONFIGS["mlp-momentum"]
+    for leaves, ranks, divided in ((12, 3, ((1, 0, 12, ()), (2, 2, 6, ("--reduce", "each")), (2, 3, 6, ("--reduce", "last")), (4, 1, 3, ()))),
+                                   (36, 9, ((3, 2, 3, ()), (3, 1, 12, ()), (6, 3, 6, ("--ranks-per-node", 2)), (6, 0, 3, ())))):
+        expected = results(train(session, config, ranks, 0, compiled=("--leaves", leaves), batch=36))
+        for n, zero, micro, more in divided:
+            compiled = (*(("--leaves", leaves) if n * micro < leaves else ()), "--micro-batches", micro, *more)
+            expect(results(train(session, config, n, zero, compiled=compiled, batch=36)) == expected, f"{n} ranks, stage {zero}, {compiled}: other bits")
+    for zero, micro in ((2, 3), (0, 12)):
+        compiled = (*(("--leaves", 36) if micro < 12 else ()), "--micro-batches", micro)
+        expect(results(in_processes(session, 3, zero, compiled=compiled, batch=36, config=config)) == expected, f"stage {zero}: processes give other bits")
+
+
 def tf32(session):
     """Products round their operands where they are asked to, and nothing else does; a CPU's products never do."""
     config, options = CONFIGS["gpt2-tiny"], ("--precision", "tf32")
@@ -148,8 +163,7 @@ def poison(session):
     expect(device["gpu"] == "Emulated GPU" and device["kernels"] == "cuda:sm_90", f"the log says {device}")
 
 
-def in_processes(session, ranks, zero, *options, compiled=(), batch=8):
-    config = CONFIGS["gpt2-tiny"]
+def in_processes(session, ranks, zero, *options, compiled=(), batch=8, config=CONFIGS["gpt2-tiny"]):
     where = session.folder()
     run = Trained(None, where / "weights.safetensors", None)
     plan = session.plan(config.model, ranks, zero, batch, config.options + TARGETS + compiled)

@@ -18,6 +18,7 @@ def cases(session):
     for ranks in (1, 2):
         yield Case(f"evaluation-batches/forms/ranks-{ranks}", lambda r=ranks: forms(session, r))
         yield Case(f"evaluation-batches/rows/ranks-{ranks}", lambda r=ranks: rows_of_outputs(session, r))
+        yield Case(f"evaluation-batches/one-row/ranks-{ranks}", lambda r=ranks: one_row(session, r))
     yield Case("evaluation-batches/full-batches", lambda: full_batches(session))
     yield Case("evaluation-batches/own-head", lambda: own_head(session))
     yield Case("evaluation-batches/overwriting", lambda: overwriting(session))
@@ -34,10 +35,10 @@ def logits_of(row):
     return [sum(row[k] * WEIGHTS[3 * k + c] for k in range(4)) for c in range(3)]
 
 
-def small(session, nodes, outputs=("loss",), weights=(), labels=True, more=()):
+def small(session, nodes, outputs=("loss",), weights=(), labels=True, more=(), batch="N"):
     """(graph, options with its data) of `y` = x w and the nodes; x and labels are INPUTS and LABELS."""
     folder = session.folder()
-    inputs = [value("x", FLOAT, ["N", 4])] + [value("labels", INT64, ["N"])] * labels
+    inputs = [value("x", FLOAT, [batch, 4])] + [value("labels", INT64, [batch])] * labels
     (folder / "m.onnx").write_bytes(written([node("MatMul", ["x", "w"], ["y"], "product"), *nodes], inputs,
                                             [value(name, FLOAT, []) for name in outputs] + list(more),
                                             [weight("w", [4, 3], WEIGHTS), *weights]))
@@ -114,6 +115,24 @@ def rows_of_outputs(session, ranks):
         flat = [v for row in wanted for v in row]
         expect(tuple(found_shape) == shape, f"{name}: shape {found_shape}")
         expect(all(abs(a - b) <= 1e-5 for a, b in zip(found, flat)), f"{name}: {list(found)} instead of {flat}")
+
+
+def one_row(session, ranks):
+    """A graph that is fixed to one row evaluates any number of them: the loss is their mean, and outputs have a row for each."""
+    square = node("Mul", ["y", "y"], ["y2"])
+    mean = [square, node("ReduceMean", ["y2"], ["loss"], keepdims=0)]
+    graph, files = small(session, mean, labels=False, more=[value("y", FLOAT, [1, 3])], batch=1)
+    plan, folder = graph.with_suffix(".plan"), session.folder() / "o"
+    session.succeed("sheaf", "compile", graph, "-o", plan, "--loss", "loss", "--batch", 4, "--ranks", ranks, *OPTIMIZER, *EVAL)
+    found = evaluate(session, plan, *given("--eval-data", files), "--outputs", folder)["loss"]
+    rows = [logits_of(row) for row in INPUTS]
+    wanted = math.fsum(v * v for row in rows for v in row) / (3 * len(rows))
+    expect(abs(found - wanted) <= 1e-5 * wanted, f"loss {found}, of all rows it is {wanted}")
+    shape, values = read_npy(folder / "y.npy")
+    expect(tuple(shape) == (11, 3) and all(abs(a - b) <= 1e-5 for a, b in zip(values, sum(rows, []))), f"{shape}: {list(values)}")
+    graph, files = small(session, [square, node("ReduceSum", ["y2"], ["sum"], keepdims=0)], (), labels=False, more=[value("sum", FLOAT, [])], batch=1)
+    refused = session.call("sheaf", "compile", graph, "-o", plan, "--eval-only", "--batch", 4, "--ranks", ranks)
+    expect_short_error(refused, ["has no dimension for the rows", "dynamic batch"])
 
 
 def full_batches(session):

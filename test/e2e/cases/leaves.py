@@ -22,6 +22,7 @@ def cases(session):
     yield Case("leaves/one-row/fixed-graph", lambda: fixed_graph(session))
     for precision in ("f32", "bf16"):
         yield Case(f"leaves/one-row/normalized-parameter/{precision}", lambda p=precision: normalized_parameter(session, p))
+    yield Case("leaves/rows-second", lambda: rows_second(session))
     yield Case("leaves/range-of-rows", lambda: range_of_rows(session))
     yield Case("leaves/refused", lambda: refused(session))
 
@@ -83,13 +84,22 @@ def moved_batch(session):
 
 
 def fixed_graph(session):
-    """A graph that takes one row only cannot be imported with two: where the batch is not known, that is an error; where it is, it trains."""
-    path = written(session, MOVES, 1, (1, 4), MOVES_WEIGHTS)
-    expect_short_error(session.call(*compiling(session, path, 8)), ["acts on one of several dimensions", "export the model with a dynamic batch"], 1)
+    """A graph that takes one row only trains with any batch: each row is a leaf. Moments of the batch it does not have."""
     squeezed = (node("Reshape", ["x", "shape"], ["h"]),)
     shape = (weight("shape", [2], [-1, 4], INT64),)
-    ours, whole = (losses(session, written(session, squeezed, batch, (1, 4), shape), ranks, (1, 4)) for batch, ranks in ((1, 8), ("batch", 1)))
-    expect(all(abs(a - b) <= 1e-6 for a, b in zip(ours, whole)), f"losses {ours}, on one rank they are {whole}")
+    for nodes, weights in ((MOVES, MOVES_WEIGHTS), (squeezed, shape)):
+        whole = losses(session, written(session, nodes, "batch", (1, 4), weights), 1, (1, 4))
+        ours = [losses(session, written(session, nodes, 1, (1, 4), weights), ranks, (1, 4)) for ranks in (8, 2, 1)]
+        expect(all(one == ours[0] for one in ours), f"losses of equal leaves differ: {ours}")
+        expect(all(abs(a - b) <= 1e-6 for a, b in zip(ours[0], whole)), f"losses {ours[0]}, as one batch they are {whole}")
+    path = written(session, MOVES, 1, (1, 4), MOVES_WEIGHTS)
+    for options, words in ((("--batch", 12, "--ranks", 8), "is not 8 times a power of two: give --batch 8"),
+                           (("--batch", 8, "--leaves", 4), "is not --leaves 4")):
+        expect_short_error(session.call("sheaf", "compile", path, "-o", path.with_suffix(".plan"), *options), [words, "fixed to one row"], 1)
+    normalized = (node("BatchNormalization", ["x", "scale", "bias", "mean", "variance"], ["h", "m", "v"], "norm", training_mode=1),)
+    statistics = [weight(name, [1], [1]) for name in ("scale", "bias", "mean", "variance")]
+    path = written(session, normalized, 1, (1, 4), statistics)
+    expect_short_error(session.call(*compiling(session, path, 8)), ["norm", "moments of the batch", "--batch-norm eval"], 1)
 
 
 def normalized_parameter(session, precision):
@@ -110,16 +120,73 @@ def normalized_parameter(session, precision):
     expect(all(log == logs[0] for log in logs), f"losses and norms on 8, 4, 2 and 1 ranks differ: {logs}")
 
 
+def rows_second(session):
+    """Inputs that have the rows in their second dimension, which a shared symbol or --rows says: the losses of the same model with the
+    rows first, of the same data."""
+    def losses_of(name, inputs, turned, options, ranks):
+        # The mean over steps of x + state, of which the latter is repeated for each step.
+        nodes = [node("Transpose", ["x"], ["first"], perm=[1, 0, 2])] if turned else [node("Identity", ["x"], ["first"])]
+        nodes += [node("Transpose", ["state"], ["state1"], perm=[1, 0, 2])] if turned else [node("Identity", ["state"], ["state1"])]
+        nodes += [node("Add", ["first", "state1"], ["sum"]), node("MatMul", ["sum", "w"], ["z"]), node("Tanh", ["z"], ["t"]),
+                  node("ReduceMean", ["t"], ["loss"], keepdims=0)]
+        path = session.folder() / f"{name}.onnx"
+        path.write_bytes(model(nodes, [value(*i) for i in inputs], [value("loss", FLOAT, [])], [WEIGHT]))
+        data = []
+        for which, steps in (("x", 3), ("state", 1)):
+            write_npy(path.with_name(f"{which}.npy"), "<f4", (16, steps, 4), struct.pack(f"<{64 * steps}f", *(((5 * i) % 17 - 8) / 8 for i in range(64 * steps))))
+            data += ["--data", f"{which}={path.with_name(f'{which}.npy')}"]
+        plan, log = path.with_suffix(".plan"), path.with_suffix(".log")
+        session.succeed("sheaf", "compile", path, "-o", plan, "--batch", 8, "--ranks", ranks, "--optimizer", "sgd:lr=0.5", *options)
+        session.succeed("sheaf-run", plan, *data, "--steps", 3, "--log", log)
+        return [step["loss"] for step in read_log(log)[0]]
+
+    first = (("x", FLOAT, ["N", 3, 4]), ("state", FLOAT, ["N", 1, 4]))
+    shared = (("x", FLOAT, [3, "N", 4]), ("state", FLOAT, [1, "N", 4]))
+    named = (("x", FLOAT, ["T", "N", 4]), ("state", FLOAT, [1, "M", 4]))
+    for ranks in (1, 2, 4):
+        wanted = losses_of("first", first, False, (), ranks)
+        for name, inputs, options in (("shared", shared, ()), ("named", named, ("--rows", "x=1", "--rows", "state=1", "--bind", "T=3"))):
+            found = losses_of(name, inputs, True, options, ranks)
+            expect(found == wanted and len(set(found)) == 3, f"{name}, {ranks} ranks: {found}, with the rows first {wanted}")
+    labels_second(session)
+    path = session.folder() / "bad.onnx"
+    path.write_bytes(model([node("ReduceMean", ["x"], ["loss"], keepdims=0)], [value("x", FLOAT, ["T", "N"])], [value("loss", FLOAT, [])], []))
+    for given, words, code in (("y=1", "the model has no such input", 1), ("x=2", "the input has 2 dimensions", 1), ("x=-1", "expected INPUT=D", 2),
+                               ("x", "expected INPUT=D", 2)):
+        expect_short_error(session.call("sheaf", "compile", path, "-o", path.with_suffix(".plan"), "--batch", 8, "--rows", given), [words], code)
+
+
+def labels_second(session):
+    """--loss of an output [time, rows, classes]: its labels, too, come with the rows first."""
+    x, labels = session.folder() / "x.npy", session.folder() / "labels.npy"
+    write_npy(x, "<f4", (8, 3, 4), struct.pack("<96f", *(((5 * i) % 17 - 8) / 8 for i in range(96))))
+    write_npy(labels, "<i8", (8, 3), struct.pack("<24q", *((7 * i) % 4 for i in range(24))))
+    found = []
+    for shape, perm, out, loss in (([8, 3, 4], [0, 1, 2], [8, 3, 4], "cross_entropy(z)"), ([3, "N", 4], [0, 1, 2], [3, "N", 4], "cross_entropy(z)"),
+                                   ([3, "N", 4], [2, 0, 1], [4, 3, "N"], "cross_entropy(z, axis=0)")):
+        nodes = [node("MatMul", ["x", "w"], ["y"]), node("Transpose", ["y"], ["z"], perm=perm)]
+        path = session.folder() / "model.onnx"
+        path.write_bytes(model(nodes, [value("x", FLOAT, shape)], [value("z", FLOAT, out)], [WEIGHT]))
+        for ranks in (1, 4):
+            plan, log = path.with_suffix(".plan"), path.with_suffix(".log")
+            session.succeed("sheaf", "compile", path, "-o", plan, "--batch", 8, "--ranks", ranks, "--leaves", 4, "--loss", loss, "--optimizer", "sgd:lr=0.5")
+            session.succeed("sheaf-run", plan, "--data", f"x={x}", "--data", f"labels={labels}", "--steps", 3, "--log", log)
+            found.append([step["loss"] for step in read_log(log)[0]])
+    expect(len(set(map(tuple, found))) == 1 and len(set(found[0])) == 3, f"losses of rows first, second and last, on 1 and 4 ranks: {found}")
+
+
 def range_of_rows(session):
-    """What numbers the rows would number those of each rank alone: an error, on one rank it trains."""
+    """A range over the batch numbers the rows of all ranks: rank 1 of 4 adds 2 and 3 to its rows, not 0 and 1."""
     numbers = (node("Shape", ["x"], ["rows"], start=0, end=1), node("Squeeze", ["rows"], ["count"]),
                node("Range", ["zero", "count", "one"], ["range"]), node("Cast", ["range"], ["floats"], to=FLOAT),
                node("Unsqueeze", ["floats", "last"], ["column"]), node("Add", ["x", "column"], ["h"]))
     weights = (weight("zero", [], [0], INT64), weight("one", [], [1], INT64), weight("last", [1], [-1], INT64))
     path = written(session, numbers, "batch", (4,), weights)
-    losses(session, path, 1, (4,))
-    for ranks in (4, 8):
-        expect_short_error(session.call(*compiling(session, path, ranks)), ["differs from row to row of the batch", "input of the model"], 1)
+    whole = losses(session, path, 1, (4,))
+    expect(len(set(whole)) == 3, f"losses {whole} do not change")
+    for ranks in (2, 4, 8):
+        ours = losses(session, path, ranks, (4,))
+        expect(all(abs(a - b) <= 1e-6 for a, b in zip(ours, whole)), f"{ranks} ranks: losses {ours}, on one they are {whole}")
 
 
 def refused(session):

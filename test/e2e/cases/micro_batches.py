@@ -1,4 +1,5 @@
-"""Micro-batches: PyTorch's losses, and the bits of as many leaves with all that a model has. divisions.py combines them with ranks."""
+"""Micro-batches: PyTorch's losses, and the bits of as many leaves with all that a model has. divisions.py combines them with ranks,
+micro_batch_groups.py has numbers other than powers of two."""
 import array
 import json
 import math
@@ -51,19 +52,24 @@ def reference(session, config):
 
 def ignored_labels(session):
     """The mean is over the labels that count in the whole step, though micro-batches have unevenly many, one of them none."""
+    expect_pytorch(session, "adamw-lm.f64", 8, STEPS, ((1, 0, ("--leaves", 4)), (1, 0, ("--micro-batches", 4)), (2, 3, ("--micro-batches", 2)),
+                                                       (2, 1, ("--micro-batches", 2, "--reduce", "last"))))
+
+
+def expect_pytorch(session, name, batch, steps, divisions):
+    """PyTorch's losses and gradient norms of a stored run, and one set of weights, in each division: ranks, stage and options."""
     config = CONFIGS["gpt2-tiny"]
-    expected = json.loads((FOLDER / "micro-batches.json").read_text())["runs"]["adamw-lm.f64"]
+    expected = json.loads((FOLDER / "micro-batches.json").read_text())["runs"][name]
     data = [a for n in ("input_ids", "labels") for a in ("--data", f"{n}={FOLDER}/micro-batches.{n}.npy")]
     weights = set()
-    for ranks, zero, options in ((1, 0, ("--leaves", 4)), (1, 0, ("--micro-batches", 4)), (2, 3, ("--micro-batches", 2)),
-                                 (2, 1, ("--micro-batches", 2, "--reduce", "last"))):
-        plan = session.plan(config.model, ranks, zero, 8, config.options + buckets(*options))
+    for ranks, zero, options in divisions:
+        plan = session.plan(config.model, ranks, zero, batch, config.options + buckets(*options))
         where = session.folder()
-        session.succeed("sheaf-run", plan, *data, "--steps", STEPS, "--log", where / "log", "--save", where / "w.safetensors")
+        session.succeed("sheaf-run", plan, *data, "--steps", steps, "--log", where / "log", "--save", where / "w.safetensors")
         for step, entry in enumerate(read_log(where / "log")[0]):
-            for key, name, within in (("loss", "loss", 2e-5), ("grad_norm", "gradient norm", max(2e-5, 1e-4 * expected["grad_norm"][step]))):
+            for key, what, within in (("loss", "loss", 2e-5), ("grad_norm", "gradient norm", max(2e-5, 1e-4 * expected["grad_norm"][step]))):
                 expect(abs(entry[key] - expected[key][step]) <= within,
-                       f"{options}: step {step}: {name} {entry[key]}, PyTorch's is {expected[key][step]}")
+                       f"{ranks} ranks, {options}: step {step}: {what} {entry[key]}, PyTorch's is {expected[key][step]}")
         weights.add(digest(where / "w.safetensors"))
     expect(len(weights) == 1, "the weights depend on how the rows are divided")
 
@@ -84,9 +90,9 @@ def expect_one(session, graph, data, runs, steps=STEPS):
         expect(bits == first, f"{options} leave other weights than {runs[0]}")
 
 
-def class_weights(session):
-    """The divisor is a sum of the weights of the labels' classes, which are a frozen parameter: no integers."""
-    folder, rows = session.folder(), 64
+def weighted(session, rows):
+    """A model with a weight for each class, and its data."""
+    folder = session.folder()
     graph = folder / "weighted.onnx"
     graph.write_bytes(written(
         [node("MatMul", ["x", "w"], ["y"], "product"), node("SoftmaxCrossEntropyLoss", ["y", "labels", "classes"], ["loss"], "loss")],
@@ -94,7 +100,12 @@ def class_weights(session):
         [weight("w", [4, 3], [((7 * i) % 12 - 5) / 6 for i in range(12)]), weight("classes", [3], [0.1, 0.7331, 1.9])]))
     write_npy(folder / "x.npy", "<f4", (rows, 4), array.array("f", [math.sin(i) for i in range(4 * rows)]).tobytes())
     write_npy(folder / "labels.npy", "<i8", (rows,), array.array("q", [r * r % 7 % 3 for r in range(rows)]).tobytes())
-    data = ("--data", f"x={folder}/x.npy", "--data", f"labels={folder}/labels.npy")
+    return graph, ("--data", f"x={folder}/x.npy", "--data", f"labels={folder}/labels.npy")
+
+
+def class_weights(session):
+    """The divisor is a sum of the weights of the labels' classes, which are a frozen parameter: no integers."""
+    graph, data = weighted(session, 64)
     common = ("--loss", "loss", "--freeze", "classes", "--batch", 64, "--optimizer", "sgd:lr=0.3")
     runs = [("--ranks", 1, "--leaves", 8, *common), ("--ranks", 1, "--micro-batches", 8, *common)]
     runs += [("--ranks", n, "--zero", z, "--micro-batches", 8 // n, "--reduce", r, *common)
@@ -198,12 +209,17 @@ def resumed(session):
 
 def evaluation(session):
     """A batch of the evaluation is a micro-batch's: loss and accuracy are those of all rows, and training goes on as without."""
+    expect_evaluations(session, 8, 6, ((2, ("--leaves", 4)), (2, ("--micro-batches", 2)), (2, ("--micro-batches", 2, "--reduce", "last"))))
+
+
+def expect_evaluations(session, batch, steps, divisions):
+    """The same losses, accuracies and weights in each division: ranks and options."""
     config, found, weights = CONFIGS["mlp-adamw"], [], set()
-    for options in (("--leaves", 4), ("--micro-batches", 2), ("--micro-batches", 2, "--reduce", "last")):
-        plan = session.plan(config.model, 2, 2, 8, config.options + buckets("--eval", *options))
+    for ranks, options in divisions:
+        plan = session.plan(config.model, ranks, 2, batch, config.options + buckets("--eval", *options))
         where = session.folder()
         evaluated = [a for i in range(1, 4, 2) for a in ("--eval-data", data_arguments(config)[i])]
-        session.succeed("sheaf-run", plan, *data_arguments(config), *evaluated, "--eval-every", 2, "--steps", 6, "--log", where / "log",
+        session.succeed("sheaf-run", plan, *data_arguments(config), *evaluated, "--eval-every", 2, "--steps", steps, "--log", where / "log",
                         "--save", where / "w.safetensors")
         found.append([(e["loss"], e["accuracy"]) for e in read_log(where / "log")[1] if e["event"] == "eval"])
         weights.add(digest(where / "w.safetensors"))
@@ -268,7 +284,11 @@ def automatic(session):
 
 def fit(session):
     """What `sheaf fit` says of micro-batches is what the plan takes."""
-    options = ("--ranks", 2, "--batch", 8, "--micro-batches", 2, "--optimizer", "adamw:lr=1e-3")
+    expect_fit(session, 2, 8, 2)
+
+
+def expect_fit(session, ranks, batch, micro):
+    options = ("--ranks", ranks, "--batch", batch, "--micro-batches", micro, "--optimizer", "adamw:lr=1e-3")
     done = session.succeed("sheaf", "fit", session.graph("gpt2-tiny"), "--memory", "1GiB", *options, "--json")
     for stage in json.loads(done.out)["stages"]:
         plan = session.folder() / "x.plan"
@@ -279,12 +299,17 @@ def fit(session):
 
 def mutants(session):
     """Changes of turns, parts and what they do are refused; see sheaf-mutants."""
+    return expect_refused_mutants(session, 8, [(n, z, 8, ("--micro-batches", m, "--reduce", r))
+                                               for n, z, m, r in ((1, 0, 4, "auto"), (2, 3, 2, "each"), (2, 1, 2, "last"))])
+
+
+def expect_refused_mutants(session, sample, divisions):
+    """divisions: ranks, stage, batch and options. Without --every-mutant one of `sample` is tried."""
     if not (session.tools / "../test/bin/sheaf-mutants").exists():
         raise Skip("sheaf-mutants is not built")
     config = CONFIGS["mlp-adamw"]
-    plans = [session.plan(config.model, n, z, 8, config.options + buckets("--micro-batches", m, "--reduce", r))
-             for n, z, m, r in ((1, 0, 4, "auto"), (2, 3, 2, "each"), (2, 1, 2, "last"))]
-    every = [] if session.every_mutant else ["--sample", 8]
+    plans = [session.plan(config.model, n, z, batch, config.options + buckets(*options)) for n, z, batch, options in divisions]
+    every = [] if session.every_mutant else ["--sample", sample]
     done = session.call("../test/bin/sheaf-mutants", *plans, *every, timeout=7200 if session.every_mutant else 300)
     expect(done.code == 0, "\n".join(l for l in (done.out + done.err).split("\n") if ": survivor: " not in l))
     return done.out
@@ -295,7 +320,6 @@ def refused(session):
         return session.call("sheaf", "compile", session.graph("mlp"), "-o", session.folder() / "x.plan", "--optimizer", "sgd:lr=0.1", *options)
 
     for words, code, options in (
-            (["--micro-batches 3 is not a power of two: give 2 or 4"], 1, ("--batch", 12, "--micro-batches", 3)),
             (["--leaves 6 is not --ranks 2 times --micro-batches 2", "give 4, 8, 16"], 1,
              ("--batch", 24, "--ranks", 2, "--micro-batches", 2, "--leaves", 6)),
             (["does not divide into 16 pieces: --ranks times --micro-batches"], 1, ("--batch", 8, "--ranks", 2, "--micro-batches", 8)),

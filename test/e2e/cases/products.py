@@ -1,4 +1,4 @@
-"""Matrix products on CPUs: how tiles of both instruction sets pack their operands, and that a run does not mix instruction sets."""
+"""Matrix products on CPUs: how tiles pack their operands, and that a run does not mix instruction sets."""
 import difflib
 import json
 import os
@@ -58,7 +58,9 @@ def mixed_hosts(session):
     expect(" and others; this one has" in resumed.err, resumed.err)
     with Job(session, 2, one, *common(1), "--log", log, environment=narrow) as job:
         job.succeed()
-    expect({**cpu_of(log), "bf16": ""} == {**widest, "bf16": "", "instructions": "SSE4.1"}, f"the log has {cpu_of(log)}")
+    expect({**cpu_of(log), "bf16": ""} == {**widest, "bf16": "", "instructions": "SSE4.1", "products": "oneDNN"}, f"the log has {cpu_of(log)}")
+    session.succeed("sheaf-run", one, *common(1), "--log", log, env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"})
+    expect(cpu_of(log)["products"] == "Sheaf", f"the log has {cpu_of(log)} of a run limited to AVX2")
 
 
 def resumed_elsewhere(session):

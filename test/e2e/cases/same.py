@@ -39,6 +39,7 @@ DECIDES = {
     "--bucket-size": (MODEL, {}, {"--bucket-size": 4096}, "the number of buckets is"),
     # They decide shapes, and so the program: no small model here has a dimension or an input of the kind.
     "--bind": None,
+    "--rows": None,
     "--const": None,
 }
 FREE = {"-o", "--ranks", "--ranks-per-node", "--secondary-shards", "--deepspeed", "--ignore", "--like", "--micro-batches", "--reduce",
@@ -61,7 +62,8 @@ DIVISIONS = {8: [(8, 1, ()), (8, 0, ("--ranks-per-node", 2)), (8, "node=3,world=
                   (3, 0, ("--micro-batches", 4)), (3, 3, ()), (6, "node=3,world=1", ("--ranks-per-node", 2))]}
 # Plans whose mutants are distinguished: options, ranks, stage and division.
 MUTATED = [({}, 2, 1, ()), ({}, 2, 2, ("--micro-batches", 2, "--reduce", "each")), ({}, 2, 0, ("--micro-batches", 2, "--reduce", "last")),
-           ({}, 1, 0, ()), (HALF, 2, 3, ()), ({"--precision": "f16", "--clip-norm": 0.1}, 4, "node=3,world=1", ("--ranks-per-node", 2))]
+           ({}, 1, 0, ()), (HALF, 2, 3, ()), ({"--precision": "f16", "--clip-norm": 0.1}, 4, "node=3,world=1", ("--ranks-per-node", 2)),
+           ({"--batch": 36, "--leaves": 18}, 3, 1, ("--micro-batches", 6))]
 
 
 def cases(session):

@@ -1,4 +1,4 @@
-"""sheaf check --try: the same step however the batch is divided, and the kinds of graphs that were once divided wrong.
+"""sheaf check --try: the same step however the batch is divided, and the kinds of graphs that were once divided wrong or not at all.
 
 A graph that counts rows, sums what is the same for all rows, or groups rows does something else with a rank's rows than with the batch's.
 """
@@ -10,6 +10,7 @@ from harness import MODELS, Case, expect, expect_short_error
 from onnxwriter import BOOL, FLOAT, INT64, model, node, value, weight
 
 RANKS, BATCH, WIDTH = 4, 16, 6
+DIVIDED = ((BATCH, RANKS), (BATCH, 2), (RANKS, RANKS), (2, 2))  # batches and ranks
 
 
 def constant(name, values, shape=None):
@@ -52,7 +53,8 @@ CASES = {
                                node("Exp", ["zeros"], ["ones"]), node("MatMul", ["ones", "h"], ["sum"]), node("Mul", ["sum", "sum"], ["q"]),
                                *counted(), node("ReduceMean", ["q"], ["mean"], keepdims=0), node("Div", ["mean", "count"], ["loss"])),
     "sums/running": (dimension("h", 0), node("Concat", ["n", "width"], ["dims"], axis=0), node("Expand", ["p", "dims"], ["e"]),
-                     node("Reshape", ["e", "flat"], ["f"]), node("ReduceSum", ["f"], ["down"], keepdims=0), node("Exp", ["down"], ["d"]),
+                     node("Reshape", ["e", "flat"], ["f"]), node("ReduceSum", ["f"], ["down"], keepdims=0), node("Constant", [], ["part"], value_float=0.05),
+                     node("Mul", ["down", "part"], ["less"]), node("Exp", ["less"], ["d"]),
                      node("ReduceMean", ["h"], ["up"], keepdims=0), node("Div", ["up", "d"], ["loss"])),
 }
 # Integers that are summed over the batch: how many elements of h are above 0.
@@ -91,10 +93,24 @@ CASES |= {
     "order/same": (*STEPS, node("ArgMax", ["by-step"], ["best"], axis=2, keepdims=0), node("Reshape", ["best", "flat"], ["labels"]),
                    node("SoftmaxCrossEntropyLoss", ["logits", "labels"], ["loss"], reduction="mean")),
 }
+# Random numbers of values whose rows are not their first dimension, and of values without rows.
+DRAWN = (node("Cast", ["one0"], ["training"], to=BOOL), node("Constant", [], ["ratio"], value_float=0.5))
+SQUARED = (node("Mul", ["t", "t"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0))
+CASES |= {
+    "random/columns-first": (*DRAWN, node("Dropout", ["ht", "ratio", "training"], ["t"]), *SQUARED),
+    "random/time-first": (*DRAWN, node("Reshape", ["h", "two-three"], ["by-row"]), node("Transpose", ["by-row"], ["by-step"], perm=[1, 0, 2]),
+                          node("Dropout", ["by-step", "ratio", "training"], ["t"]), *SQUARED),
+    "random/weights": (*DRAWN, node("Dropout", ["w", "ratio", "training"], ["d"]), node("MatMul", ["h", "d"], ["t"]), *SQUARED),
+    "random/as-many-weights-as-rows": (*DRAWN, node("Concat", ["w", "w", "w"], ["w3"], axis=0), node("Slice", ["w3", "zero", "sixteen"], ["w16"]),
+                                       node("Dropout", ["w16", "ratio", "training"], ["d"]), node("Transpose", ["d"], ["dt"], perm=[1, 0]),
+                                       node("MatMul", ["h", "dt"], ["t"]), *SQUARED),
+    "random/sum": (*DRAWN, node("ReduceMean", ["h", "first"], ["m"], keepdims=1), node("Dropout", ["m", "ratio", "training"], ["t"]), *SQUARED),
+    "random/uniform": (node("RandomUniformLike", ["ht"], ["u"]), node("Mul", ["ht", "u"], ["t"]), *SQUARED),
+}
 # Groups of rows, of as many as a rank, a leaf or a micro-batch has, or of others; and what fixes a number of rows.
 GROUPS = (node("ReduceMean", ["g", "second"], ["m"], keepdims=0), node("Mul", ["m", "m"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0))
-# Refused at the node with the name `here`.
-REFUSED = {
+# Rows that meet, and what the number of rows decides: right on ranks and leaves. With micro-batches the losses are right, or a node is refused.
+CROSSING = {
     "groups/of-four": (node("Reshape", ["h", "by-four"], ["g"], "here"), *GROUPS),
     "groups/four": (node("Reshape", ["h", "four-groups"], ["g"], "here"), *GROUPS),
     "groups/first-four": (node("Slice", ["h", "zero", "four"], ["g0"], "here"), node("Reshape", ["g0", "by-four"], ["g"]), *GROUPS),
@@ -105,6 +121,12 @@ REFUSED = {
     "rows/range": (dimension("h", 0), node("Squeeze", ["n"], ["n0"]), node("Range", ["zero0", "n0", "one0"], ["r"]), node("Cast", ["r"], ["f"], to=FLOAT),
                    node("Unsqueeze", ["f", "second"], ["c"]), node("Mul", ["h", "c"], ["s"], "here"), node("ReduceMean", ["s"], ["loss"], keepdims=0)),
     "rows/each-other": (node("MatMul", ["h", "ht"], ["s"], "here"), node("ReduceMean", ["s"], ["loss"], keepdims=0)),
+    # Two views of each row, of which none is its own neighbour.
+    "rows/masked-views": (node("Neg", ["h"], ["h2"]), node("Concat", ["h", "h2"], ["v"], axis=0), node("Transpose", ["v"], ["vt"], perm=[1, 0]),
+                          node("MatMul", ["v", "vt"], ["g"], "here"), node("EyeLike", ["g"], ["eye"]), node("Cast", ["eye"], ["own"], to=BOOL),
+                          node("Constant", [], ["far"], value_float=-1e9), node("Where", ["own", "far", "g"], ["masked"]),
+                          dimension("v", 0), node("Squeeze", ["n"], ["n0"]), node("Range", ["zero0", "n0", "one0"], ["r"]), node("Div", ["r", "two0"], ["labels"]),
+                          node("SoftmaxCrossEntropyLoss", ["masked", "labels"], ["loss"], reduction="mean")),
     # Places that go by the number of rows, in tensors without rows.
     "places/slice": (dimension("h", 0), node("Mod", ["n", "five"], ["start"]), node("Add", ["start", "one"], ["end"]),
                      node("Slice", ["p", "start", "end", "second"], ["g"], "here"), node("Add", ["h", "g"], ["t"]), node("Mul", ["t", "t"], ["s"]),
@@ -122,11 +144,15 @@ REFUSED = {
 def cases(session):
     for name, nodes in CASES.items():
         yield Case(f"trying/{name}", lambda n=nodes: divided(session, n))
-    for name, nodes in REFUSED.items():
-        yield Case(f"trying/{name}", lambda n=nodes: refused(session, n))
+    for name, nodes in CROSSING.items():
+        # A batch has at least the rows of one group.
+        batches = DIVIDED[:3] if name.startswith("groups") else DIVIDED
+        yield Case(f"trying/{name}", lambda n=nodes, b=batches: divided(session, n, b))
     yield Case("trying/different", lambda: different(session))
+    yield Case("trying/zero-gradients", lambda: zero_gradients(session))
     yield Case("trying/models", lambda: models(session))
     yield Case("trying/refused", lambda: not_tried(session))
+    yield Case("trying/fixed", lambda: fixed(session))
 
 
 def written(session, nodes, batch="batch"):
@@ -135,7 +161,7 @@ def written(session, nodes, batch="batch"):
              node("Constant", [], ["zerof"], value_float=0.0)]
     constants = [constant(*c) for c in (
         ("scalar", [], [0]), ("five", [5]), ("two-three", [0, 2, 3]), ("by-three", [-1, 3]), ("flat", [-1]), ("first", [0]), ("second", [1]), ("one", [1]), ("nine", [9]), ("width", [WIDTH]), ("single", [1]),
-        ("by-four", [-1, 4, WIDTH]), ("four-groups", [4, -1, WIDTH]), ("zero", [0]), ("four", [4]), ("minus", [-1]), ("most", [1 << 40]),
+        ("by-four", [-1, 4, WIDTH]), ("four-groups", [4, -1, WIDTH]), ("zero", [0]), ("four", [4]), ("sixteen", [16]), ("minus", [-1]), ("most", [1 << 40]),
         ("zero0", [0], []), ("one0", [1], []), ("two0", [2], []), ("three0", [3], []), ("hundred", [100], []))]
     weights = [weight("w", [WIDTH, WIDTH], [0.2 * ((7 * i) % 5 - 2) for i in range(WIDTH * WIDTH)]),
                weight("p", [1, WIDTH], [0.1 * (i + 1) for i in range(WIDTH)])]
@@ -149,10 +175,10 @@ def trial(session, path, *options, code=0):
     return json.loads(done.out)["try"]
 
 
-def divided(session, nodes):
+def divided(session, nodes, batches=DIVIDED):
     """Several ranks, leaves, and micro-batches compute the loss of one rank; a leaf may have one row."""
     path = written(session, nodes)
-    for batch, ranks in ((BATCH, RANKS), (RANKS, RANKS), (2, 2), (BATCH, 2)):
+    for batch, ranks in batches:
         trial(session, path, "--ranks", ranks, "--batch", batch)
     data = session.folder() / "x.npy"
     write_npy(data, "<f4", (BATCH, WIDTH), struct.pack(f"<{BATCH * WIDTH}f", *(((5 * i) % 17 - 8) / 8 for i in range(BATCH * WIDTH))))
@@ -161,23 +187,29 @@ def divided(session, nodes):
         plan, log = path.with_suffix(f".{micro}.plan"), path.with_suffix(".log")
         done = session.call("sheaf", "compile", path, "-o", plan, "--ranks", 1, "--batch", BATCH, "--micro-batches", micro, "--optimizer", "sgd:lr=0.5")
         if micro > 1 and done.code:
-            # An operation that is not linear in a sum over the batch needs all micro-batches at once.
-            return expect_short_error(done, ["needs a sum over the global batch"], 1)
+            # An operation that is not linear in a sum over the batch, or reads rows of others, needs all micro-batches at once.
+            return expect_short_error(done, ["leave out --micro-batches"], 1)
         session.succeed("sheaf-run", plan, "--data", f"x={data}", "--steps", 2, "--log", log)
         losses.append([step["loss"] for step in read_log(log)[0]])
     expect(all(abs(a - b) <= 1e-5 * abs(a) + 1e-7 for a, b in zip(*losses)), f"losses {losses[0]}, with micro-batches {losses[1]}")
     expect(len(set(losses[0])) == 2, f"losses {losses[0]} do not change")
 
 
-def refused(session, nodes):
-    """One error that names the node; on one rank it trains."""
-    path = written(session, nodes)
-    for options in (("--ranks", RANKS), ("--ranks", 1, "--micro-batches", RANKS), ("--ranks", 1, "--leaves", RANKS), ("--ranks", 2)):
-        done = session.call("sheaf", "compile", path, "-o", path.with_suffix(".plan"), "--batch", BATCH, *options)
-        expect_short_error(done, ["here", "one rank"], 1)
-    session.succeed("sheaf", "compile", path, "-o", path.with_suffix(".plan"), "--batch", BATCH, "--ranks", 1)
-    done = session.call("sheaf", "check", path, "--try", "--ranks", RANKS, "--batch", BATCH)
-    expect(done.code == 2 and "cannot be trained on 4 ranks" in done.err, f"exit {done.code}\n{done.out}{done.err}")
+def fixed(session):
+    """A graph that is fixed to the rows of the batch is divided, and takes no other batch."""
+    path = written(session, (node("CumSum", ["h", "zero0"], ["c"], "here"), node("Mul", ["c", "c"], ["s"]), node("ReduceSum", ["s"], ["all"], keepdims=0),
+                             node("Cast", ["four"], ["float"], to=FLOAT), node("Div", ["all", "float"], ["loss"])), batch=4)
+    data, plan, log = (path.with_suffix(end) for end in (".npy", ".plan", ".log"))
+    write_npy(data, "<f4", (4, WIDTH), struct.pack(f"<{4 * WIDTH}f", *(((5 * i) % 17 - 8) / 8 for i in range(4 * WIDTH))))
+    losses = []
+    for ranks in (1, 2, 4):
+        session.succeed("sheaf", "compile", path, "-o", plan, "--ranks", ranks, "--batch", 4, "--optimizer", "sgd:lr=0.5")
+        session.succeed("sheaf-run", plan, "--data", f"x={data}", "--steps", 2, "--log", log)
+        losses.append([step["loss"] for step in read_log(log)[0]])
+    expect(all(abs(a - b) <= 1e-5 * abs(a) for other in losses[1:] for a, b in zip(losses[0], other)), losses)
+    trial(session, path, "--ranks", 2)
+    done = session.call("sheaf", "compile", path, "-o", plan, "--ranks", 4, "--batch", 16)
+    expect_short_error(done, ["exported for a batch of 4 rows", "give --batch 4"], 1)
 
 
 def different(session):
@@ -188,18 +220,26 @@ def different(session):
     expect(done.code == 1 and "DIFFERENT: one rank, with leaves and without: the gradient of 'w'" in done.out, f"exit {done.code}\n{done.out}{done.err}")
 
 
+def zero_gradients(session):
+    """A parameter that the first step does not train is named."""
+    path = written(session, (node("Mul", ["h", "zerof"], ["off"]), node("Add", ["off", "x"], ["y"]), node("Mul", ["y", "p"], ["scaled"]),
+                             node("Mul", ["scaled", "scaled"], ["s"]), node("ReduceMean", ["s"], ["loss"], keepdims=0)))
+    report = trial(session, path, "--ranks", 2, "--batch", 4)
+    expect(report["zero_gradients"] == ["w"] and report["same"], report)
+    done = session.succeed("sheaf", "check", path, "--try", "--ranks", 2, "--batch", 4)
+    expect("note: 1 of 2 gradients is zero for these data, so that a first step does not train 'w'" in done.out, done.out)
+
+
 def models(session):
     """The models of the tests, on random data of their own kinds."""
     for name, options in (("mlp", ()), ("cnn", ()), ("gpt2-tiny", ()), ("llama-tiny", ()), ("moe", ())):
         report = trial(session, MODELS / f"{name}.onnx", "--ranks", 2, "--batch", 4, *options)
-        expect(report["same"] and report["gradients"] > 1, report)
+        expect(report["same"] and report["gradients"] > 1 and not report["zero_gradients"], report)
 
 
 def not_tried(session):
     path = written(session, (SQUARE, node("ReduceMean", ["s"], ["loss"], keepdims=0)))
-    fixed = written(session, (SQUARE, node("ReduceMean", ["s"], ["loss"], keepdims=0)), batch=4)
     for arguments, words in (((path, "--ranks", 3), "not a power of two; give 2 or 4"), ((path,), "give --ranks N"),
-                             ((fixed, "--ranks", 2), "export it with a dynamic batch"),
                              ((path, "--ranks", 2, "--data", "y=nothing.npy"), "nothing.npy")):
         done = session.call("sheaf", "check", *arguments, "--try")
         expect(done.code == 2 and words in done.err, f"exit {done.code}, without `{words}`\n{done.out}{done.err}")

@@ -1,9 +1,9 @@
 // Batch norm and running statistics on their way through the train phase.
-// RUN: sheaf-opt %s -train-globalize-loss -split-input-file | FileCheck %s --check-prefix=GLOBAL
-// RUN: sheaf-opt %s -train-globalize-loss -train-differentiate -train-decompose -split-input-file | FileCheck %s --check-prefix=STEP
-// RUN: sheaf-opt %s -train-globalize-loss -train-differentiate -train-add-optimizer="optimizer=sgd clip=true skip=true" -split-input-file | FileCheck %s --check-prefix=RULES
+// RUN: sheaf-opt %s -train-partition -split-input-file | FileCheck %s --check-prefix=GLOBAL
+// RUN: sheaf-opt %s -train-partition -train-differentiate -train-decompose -split-input-file | FileCheck %s --check-prefix=STEP
+// RUN: sheaf-opt %s -train-partition -train-differentiate -train-add-optimizer="optimizer=sgd clip=true skip=true" -split-input-file | FileCheck %s --check-prefix=RULES
 
-// RUN: sheaf-opt %s -train-globalize-loss -train-differentiate -train-decompose -train-assign-fusions -train-set-precision=precision=bf16 -split-input-file | FileCheck %s --check-prefix=BF16
+// RUN: sheaf-opt %s -train-partition -train-differentiate -train-decompose -train-assign-fusions -train-set-precision=precision=bf16 -split-input-file | FileCheck %s --check-prefix=BF16
 
 // Under bf16 statistics and moments stay f32.
 // BF16: train.parameter @scale : tensor<3xbf16>
@@ -13,14 +13,14 @@
 // BF16: train.update @scale by @optimizer, %{{.*}} : tensor<3xbf16>
 
 // The moments are those of all ranks: equal everywhere, so each rank gives its share of them.
-// GLOBAL-LABEL: module attributes {train.ranks = 4
+// GLOBAL-LABEL: module attributes {{{.*}}train.ranks = 4
 // GLOBAL: %{{[^ ]*}}, %[[MEAN:[^ ]*]], %{{[^ ]*}} = train.batch_norm {{.*}} {ranks = 4 : i64}
 // GLOBAL: %[[Q:.*]] = train.constant dense<2.500000e-01>
 // GLOBAL: %[[SHARE:.*]] = train.mul %[[MEAN]], %[[Q]]
 // GLOBAL: train.update @mean by @running_statistics, %[[SHARE]] {train.statistics}
 
 // Forward: two exchanges, of the sums for the mean and for the variance; backward: one, of both sums.
-// STEP-LABEL: module attributes {train.ranks = 4
+// STEP-LABEL: module attributes {{{.*}}train.ranks = 4
 // STEP: %[[SUM:.*]] = train.global_sum %{{.*}} : tensor<3x1xf32>
 // STEP: %[[N:.*]] = train.constant dense<8.000000e+00> : tensor<3x1xf32>
 // STEP: train.div %[[SUM]], %[[N]]
@@ -34,7 +34,7 @@
 // STEP-NOT: train.batch_norm
 
 // The rule of running statistics is neither replaced nor clipped, but a step that is left out leaves them.
-// RULES-LABEL: module attributes {train.lr = {{.*}}, train.ranks = 4
+// RULES-LABEL: module attributes {{{.*}}train.lr = {{.*}}, train.ranks = 4
 // RULES: train.optimizer @running_statistics states [] scalars [#train.scalar<constant, 1.000000e-01 : f64>, #train.scalar<finite, 0.000000e+00 : f64>] attributes {train.statistics}
 // RULES-NEXT: ^bb0(%[[OLD:.*]]: tensor<f32>, %[[MOMENT:.*]]: tensor<f32>, %[[RATE:.*]]: tensor<f32>, %[[FINITE:.*]]: tensor<f32>):
 // RULES-NEXT: %[[WAY:.*]] = train.sub %[[MOMENT]], %[[OLD]]
@@ -44,7 +44,7 @@
 // RULES: train.update @mean by @running_statistics
 // RULES: train.update @scale by @optimizer
 module attributes {train.ranks = 4 : i64} {
-  train.parameter @w : tensor<2x3xf32> {trainable = true}
+  train.parameter @w : tensor<1x3xf32> {trainable = true}
   train.parameter @scale : tensor<3xf32> {trainable = true}
   train.parameter @bias : tensor<3xf32> {trainable = true}
   train.parameter @mean : tensor<3xf32> {trainable = false, train.statistics}
@@ -54,15 +54,16 @@ module attributes {train.ranks = 4 : i64} {
     %new = train.fma %rate, %way, %old : tensor<f32>
     train.yield %new : tensor<f32>
   }
-  func.func @step(%x: tensor<2x3xf32>) {
+  func.func @step(%x: tensor<8x3xf32>) {
     %scale = train.read @scale : tensor<3xf32>
     %bias = train.read @bias : tensor<3xf32>
-    %w = train.read @w : tensor<2x3xf32>
-    %h = train.mul %x, %w : tensor<2x3xf32>
-    %y, %mean, %variance = train.batch_norm %h, %scale, %bias epsilon 1.0e-5 : (tensor<2x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<2x3xf32>, tensor<3xf32>, tensor<3xf32>)
+    %p = train.read @w : tensor<1x3xf32>
+    %w = train.broadcast %p : tensor<1x3xf32> -> tensor<8x3xf32>
+    %h = train.mul %x, %w : tensor<8x3xf32>
+    %y, %mean, %variance = train.batch_norm %h, %scale, %bias epsilon 1.0e-5 : (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>)
     train.update @mean by @running_statistics, %mean {train.statistics} : tensor<3xf32>
-    %z = train.mul %y, %y : tensor<2x3xf32>
-    %l = train.reduce mean %z [0, 1] : tensor<2x3xf32> -> tensor<1x1xf32>
+    %z = train.mul %y, %y : tensor<8x3xf32>
+    %l = train.reduce mean %z [0, 1] : tensor<8x3xf32> -> tensor<1x1xf32>
     train.loss %l : tensor<1x1xf32>
     return
   }
@@ -71,20 +72,20 @@ module attributes {train.ranks = 4 : i64} {
 // -----
 
 // Local moments: nothing is exchanged, and the statistic follows their mean over the ranks.
-// GLOBAL-LABEL: module attributes {train.ranks = 2
+// GLOBAL-LABEL: module attributes {{{.*}}train.ranks = 2
 // GLOBAL: %{{[^ ]*}}, %[[MEAN:[^ ]*]], %{{[^ ]*}} = train.batch_norm {{.*}} {local}
 // GLOBAL: %[[HALF:.*]] = train.constant dense<5.000000e-01>
 // GLOBAL: %[[TERM:.*]] = train.mul %[[MEAN]], %[[HALF]]
 // GLOBAL-NOT: train.global_sum
 // GLOBAL: train.update @mean by @running_statistics, %[[TERM]] {train.statistics}
 
-// STEP-LABEL: module attributes {train.ranks = 2
+// STEP-LABEL: module attributes {{{.*}}train.ranks = 2
 // STEP-NOT: train.global_sum
 // STEP: train.constant dense<4.000000e+00> : tensor<3x1xf32>
 // STEP-NOT: train.global_sum
 // STEP: return
 module attributes {train.ranks = 2 : i64} {
-  train.parameter @w : tensor<4x3xf32> {trainable = true}
+  train.parameter @w : tensor<1x3xf32> {trainable = true}
   train.parameter @scale : tensor<3xf32> {trainable = true}
   train.parameter @bias : tensor<3xf32> {trainable = true}
   train.parameter @mean : tensor<3xf32> {trainable = false, train.statistics}
@@ -92,15 +93,16 @@ module attributes {train.ranks = 2 : i64} {
   ^bb0(%old: tensor<f32>, %moment: tensor<f32>):
     train.yield %moment : tensor<f32>
   }
-  func.func @step(%x: tensor<4x3xf32>) {
+  func.func @step(%x: tensor<8x3xf32>) {
     %scale = train.read @scale : tensor<3xf32>
     %bias = train.read @bias : tensor<3xf32>
-    %w = train.read @w : tensor<4x3xf32>
-    %h = train.mul %x, %w : tensor<4x3xf32>
-    %y, %mean, %variance = train.batch_norm %h, %scale, %bias epsilon 1.0e-5 {local} : (tensor<4x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<4x3xf32>, tensor<3xf32>, tensor<3xf32>)
+    %p = train.read @w : tensor<1x3xf32>
+    %w = train.broadcast %p : tensor<1x3xf32> -> tensor<8x3xf32>
+    %h = train.mul %x, %w : tensor<8x3xf32>
+    %y, %mean, %variance = train.batch_norm %h, %scale, %bias epsilon 1.0e-5 {local} : (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>)
     train.update @mean by @running_statistics, %mean {train.statistics} : tensor<3xf32>
-    %z = train.mul %y, %y : tensor<4x3xf32>
-    %l = train.reduce mean %z [0, 1] : tensor<4x3xf32> -> tensor<1x1xf32>
+    %z = train.mul %y, %y : tensor<8x3xf32>
+    %l = train.reduce mean %z [0, 1] : tensor<8x3xf32> -> tensor<1x1xf32>
     train.loss %l : tensor<1x1xf32>
     return
   }

@@ -59,3 +59,73 @@ module attributes {train.ranks = 2 : i64, train.leaves = 4 : i64, train.micro_ba
     return
   }
 }
+
+// -----
+
+// Six micro-batches on two ranks: three groups of two. After micro-batches 0, 2 and 4 runs @accumulate0; after 1, the end of
+// the first group, @accumulate1, which starts the chain; after 3 @accumulate2, which goes on with it; @step ends it.
+
+// CHECK-LABEL: func.func @accumulate0
+// EACH: zero.accumulate "six" level 0 keep %{{.*}} : tensor<32xf32>
+// LAST: zero.accumulate "six" level 0 keep %{{.*}} : tensor<64xf32>
+// LAST-NOT: zero.reduce_scatter
+// CHECK-LABEL: func.func @accumulate1
+// EACH: %[[FIRST:.*]] = zero.reduce_scatter @six
+// EACH: zero.accumulate "six" level 1 keep %[[FIRST]] : tensor<32xf32>
+// LAST: %[[GROUP:.*]] = zero.accumulate "six" level 1 %{{.*}} : tensor<64xf32>
+// LAST: %[[FIRST:.*]] = zero.reduce_scatter @six(%[[GROUP]])
+// LAST: zero.accumulate "six" level 1 start keep %[[FIRST]] : tensor<32xf32>
+// LAST: %[[LOSS:.*]] = zero.accumulate "loss" level 1 %
+// LAST: %[[SUM:.*]] = train.global_sum %[[LOSS]]
+// LAST: zero.accumulate "loss" level 1 start keep %[[SUM]]
+// CHECK-NOT: zero.update
+// CHECK-LABEL: func.func @accumulate2
+// CHECK: %[[GROUP:.*]] = zero.{{(accumulate "six" level 1 %.* : tensor<64xf32>|reduce_scatter @six)}}
+// EACH: %[[SUM:.*]] = zero.accumulate "six" level 1 %[[GROUP]] : tensor<32xf32>
+// LAST: %[[SUM:.*]] = zero.reduce_scatter @six(%[[GROUP]])
+// CHECK: zero.accumulate "six" level 1 chain keep %[[SUM]] : tensor<32xf32>
+// CHECK-NOT: zero.update
+// CHECK-LABEL: func.func @step
+// EACH: zero.accumulate "six" level 1 %{{.*}} : tensor<32xf32>
+// CHECK: %[[TOTAL:.*]] = zero.accumulate "six" level 1 chain %{{.*}} : tensor<32xf32>
+// CHECK: zero.update @six %[[TOTAL]]
+// CHECK: train.output "loss" "loss"
+module attributes {train.ranks = 2 : i64, train.leaves = 6 : i64, train.micro_batches = 6 : i64, train.batch = 24 : i64, zero.stage = 3 : i64} {
+  train.parameter @w : tensor<3x2xf32> {trainable = true}
+  zero.bucket @six f32 elements 64 parameters [@w] offsets [0] {optimizer = @o}
+  func.func @step(%x: tensor<2x3xf32> {train.name = "x"}, %g: tensor<2x2xf32> {train.name = "g"}) {
+    %dw = train.matmul %x, %g {transpose_a} : tensor<2x3xf32>, tensor<2x2xf32> -> tensor<3x2xf32>
+    %reduced = zero.reduce_scatter @six(%dw) : (tensor<3x2xf32>) -> tensor<32xf32>
+    zero.update @six %reduced : tensor<32xf32>
+    %sum = train.reduce sum %g [0, 1] : tensor<2x2xf32> -> tensor<1x1xf32>
+    %loss = train.reshape %sum : tensor<1x1xf32> -> tensor<f32>
+    train.loss %loss : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// Three micro-batches on three ranks: a group has one micro-batch, so that either way reduces after each.
+
+// CHECK: zero.dealing = "by_micro_batch"
+// CHECK-LABEL: func.func @accumulate0
+// CHECK: %[[FIRST:.*]] = zero.reduce_scatter @three
+// CHECK: zero.accumulate "three" level 0 keep %[[FIRST]]
+// CHECK-LABEL: func.func @accumulate1
+// CHECK: %[[NEXT:.*]] = zero.reduce_scatter @three
+// CHECK: zero.accumulate "three" level 0 chain keep %[[NEXT]]
+// CHECK-LABEL: func.func @step
+// CHECK: %[[LAST:.*]] = zero.reduce_scatter @three
+// CHECK: %[[TOTAL:.*]] = zero.accumulate "three" level 0 chain %[[LAST]]
+// CHECK: zero.update @three %[[TOTAL]]
+module attributes {train.ranks = 3 : i64, train.leaves = 3 : i64, train.micro_batches = 3 : i64, train.batch = 18 : i64, zero.stage = 3 : i64} {
+  train.parameter @w : tensor<3x2xf32> {trainable = true}
+  zero.bucket @three f32 elements 96 parameters [@w] offsets [0] {optimizer = @o}
+  func.func @step(%x: tensor<2x3xf32> {train.name = "x"}, %g: tensor<2x2xf32> {train.name = "g"}) {
+    %dw = train.matmul %x, %g {transpose_a} : tensor<2x3xf32>, tensor<2x2xf32> -> tensor<3x2xf32>
+    %reduced = zero.reduce_scatter @three(%dw) : (tensor<3x2xf32>) -> tensor<32xf32>
+    zero.update @three %reduced : tensor<32xf32>
+    return
+  }
+}

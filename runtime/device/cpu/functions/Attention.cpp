@@ -60,7 +60,8 @@ class Attention : public LibraryFunction {
           p.load(invocation, key_, (batch * p.t + key) * p.keyRow + group * p.d, p.keyRow, keys, p.d, keyTile);
       const AttentionShape::Rows v =
           p.load(invocation, value_, (batch * p.t + key) * p.valueRow + group * p.e, p.valueRow, keys, p.e, values);
-      failure.note(sgemm(false, true, rows, keys, p.d, p.factor, q.data, q.stride, k.data, k.stride, 0, scores, kKeys));
+      failure.note(
+          sgemm(false, true, rows, keys, p.d, p.factor, q.data, q.stride, k.data, k.stride, false, scores, kKeys));
       if (p.mask)
         addMask(p, p.maskOf(invocation.operand<float>(mask_), batch, head), query, rows, key, keys, scores,
                 loops().add);
@@ -74,8 +75,8 @@ class Attention : public LibraryFunction {
         if (key > first && keep != 1.0f) loops().scale(result + row * resultRow, p.e, keep);
         sum[row] = sum[row] * keep + tileSum;
       }
-      failure.note(sgemm(false, false, rows, p.e, keys, 1, scores, kKeys, v.data, v.stride, key > first ? 1 : 0, result,
-                         resultRow));
+      failure.note(
+          sgemm(false, false, rows, p.e, keys, 1, scores, kKeys, v.data, v.stride, key > first, result, resultRow));
     }
     for (int64_t row = 0; row < rows; ++row) {
       if (sum[row] == 0) {  // it sees nothing

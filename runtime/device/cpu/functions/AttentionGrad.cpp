@@ -137,10 +137,11 @@ class AttentionGrad : public LibraryFunction {
     const auto gradient = p.load(invocation, gradient_, at.gradient + query * gradientRow_, gradientRow_, rows, p.e,
                                  scratch.gradientTile);
     float *scores = scratch.scores, *gradients = scratch.gradients;
-    failure.note(sgemm(false, true, rows, keys, p.d, p.factor, q.data, q.stride, k.data, k.stride, 0, scores, kKeys));
-    if (p.mask) addMask(p, at.mask, query, rows, key, keys, scores, loops().add);
     failure.note(
-        sgemm(false, true, rows, keys, p.e, 1, gradient.data, gradient.stride, v.data, v.stride, 0, gradients, kKeys));
+        sgemm(false, true, rows, keys, p.d, p.factor, q.data, q.stride, k.data, k.stride, false, scores, kKeys));
+    if (p.mask) addMask(p, at.mask, query, rows, key, keys, scores, loops().add);
+    failure.note(sgemm(false, true, rows, keys, p.e, 1, gradient.data, gradient.stride, v.data, v.stride, false,
+                       gradients, kKeys));
     for (int64_t row = 0; row < rows; ++row) {
       const float logSumExp = at.logSumExp[query + row];
       // A query that sees nothing has no gradient, whatever its scores are.
@@ -152,11 +153,11 @@ class AttentionGrad : public LibraryFunction {
       loops().softmaxGradientRow(weights + seen.first, slopes + seen.first, seen.count, keys - seen.first, logSumExp,
                                  scratch.delta[query + row], p.factor);
     }
-    failure.note(sgemm(true, false, keys, p.e, rows, 1, scores, kKeys, gradient.data, gradient.stride, 1,
+    failure.note(sgemm(true, false, keys, p.e, rows, 1, scores, kKeys, gradient.data, gradient.stride, true,
                        at.valueSums + key * valueSumsRow(), valueSumsRow()));
-    failure.note(sgemm(true, false, keys, p.d, rows, 1, gradients, kKeys, q.data, q.stride, 1,
+    failure.note(sgemm(true, false, keys, p.d, rows, 1, gradients, kKeys, q.data, q.stride, true,
                        at.keySums + key * keySumsRow(), keySumsRow()));
-    failure.note(sgemm(false, false, rows, p.d, keys, 1, gradients, kKeys, k.data, k.stride, 1,
+    failure.note(sgemm(false, false, rows, p.d, keys, 1, gradients, kKeys, k.data, k.stride, true,
                        at.querySums + query * querySumsRow(), querySumsRow()));
   }
 

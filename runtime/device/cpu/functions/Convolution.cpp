@@ -68,7 +68,7 @@ class Forward : public Convolution {
       float* columns = scratch(invocation, thread);
       unroll(input + inputOffset(image, group), groupInputs_, first, count, columns);
       failure.note(sgemm(false, false, groupOutputs_, count, patch_, 1, filter + group * groupOutputs_ * patch_, patch_,
-                         columns, count, 0, result + resultOffset(image, group) + first, pixels_));
+                         columns, count, false, result + resultOffset(image, group) + first, pixels_));
     });
     return failure.status();
   }
@@ -92,7 +92,7 @@ class GradInput : public Convolution {
       for (int64_t first = 0; first < pixels_; first += rangePixels_) {
         const int64_t count = std::min(rangePixels_, pixels_ - first);
         failure.note(sgemm(true, false, patch_, count, groupOutputs_, 1, filter + group * groupOutputs_ * patch_,
-                           patch_, gradient + resultOffset(image, group) + first, pixels_, 0, columns, count));
+                           patch_, gradient + resultOffset(image, group) + first, pixels_, false, columns, count));
         rollUp(columns, groupInputs_, first, count, to);
       }
     });
@@ -126,8 +126,8 @@ class GradFilter : public Convolution {
           const int64_t count = std::min(rangePixels_, pixels_ - first);
           unroll(from, width, first, count, columns);
           failure.note(sgemm(false, true, groupOutputs_, width * taps_, count, 1,
-                             gradient + resultOffset(image, group) + first, pixels_, columns, count, accumulate ? 1 : 0,
-                             to, patch_));
+                             gradient + resultOffset(image, group) + first, pixels_, columns, count, accumulate, to,
+                             patch_));
         }
       }
     });

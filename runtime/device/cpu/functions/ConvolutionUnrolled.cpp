@@ -74,7 +74,7 @@ class Forward : public Unrolled {
       float* columns = scratch(invocation, thread);
       unroll(input + inputOffset(image, group * groupInputs_), groupInputs_, first, count, columns);
       failure.note(sgemm(false, true, count, groupOutputs_, patch_, 1, columns, patch_,
-                         packed + group * groupOutputs_ * patch_, patch_, 0,
+                         packed + group * groupOutputs_ * patch_, patch_, false,
                          result + resultOffset(image, first, group * groupOutputs_), o_));
     });
     return failure.status();
@@ -103,7 +103,7 @@ class GradInput : public Unrolled {
         const int64_t count = std::min(rangePixels_, pixels_ - first);
         failure.note(sgemm(false, false, count, patch_, groupOutputs_, 1,
                            gradient + resultOffset(image, first, group * groupOutputs_), o_,
-                           packed + group * groupOutputs_ * patch_, patch_, 0, columns, patch_));
+                           packed + group * groupOutputs_ * patch_, patch_, false, columns, patch_));
         const float* from = columns;
         forTaps(first, count, [&](bool inside, int64_t at) {
           if (inside)
@@ -143,8 +143,8 @@ class GradFilter : public Unrolled {
           const int64_t count = std::min(rangePixels_, pixels_ - first);
           unroll(input + inputOffset(image, group * groupInputs_ + channel), width, first, count, columns);
           failure.note(sgemm(true, false, groupOutputs_, row, count, 1,
-                             gradient + resultOffset(image, first, group * groupOutputs_), o_, columns, row,
-                             accumulate ? 1 : 0, sums, row));
+                             gradient + resultOffset(image, first, group * groupOutputs_), o_, columns, row, accumulate,
+                             sums, row));
         }
       for (int64_t output = 0; output < groupOutputs_; ++output) {
         float* to = result + (group * groupOutputs_ + output) * patch_ + channel * taps_;

@@ -79,7 +79,7 @@ class HalfGemm : public LibraryFunction {
         strideB_(call.strideB),
         strideC_(call.strideC),
         scratchBytes_(site.scratchPerThread()),
-        tile_(plan::gemmTile(gemmIsa(), m_, n_, k_, batch_, a_.transposed, b_.transposed, true)),
+        tile_(plan::gemmTile(m_, n_, k_, batch_, a_.transposed, b_.transposed, true)),
         epilogue_(call),
         loops_(halves(call.type)) {
     if (call.type != plan::BF16) return;
@@ -137,8 +137,8 @@ class HalfGemm : public LibraryFunction {
           convert(a + a_.at(row, begin), a_, height, depth, blockA);
           convert(b + b_.at(begin, column), b_, depth, width, blockB);
           failure.note(sgemm(a_.transposed, b_.transposed, height, width, depth, 1, blockA,
-                             a_.transposed ? height : depth, blockB, b_.transposed ? depth : width, begin > 0 ? 1 : 0,
-                             sums, width));
+                             a_.transposed ? height : depth, blockB, b_.transposed ? depth : width, begin > 0, sums,
+                             width));
         }
         for (int64_t i = 0; i < height; ++i) loops_.narrow(sums + i * width, c + (row + i) * ldc_ + column, width);
       }

@@ -25,10 +25,6 @@ bool uses(unsigned set) {
 
 }  // namespace
 
-plan::CpuIsa gemmIsa() {
-  return uses(dnnl_cpu_isa_avx512_core) ? plan::CpuIsa::kAvx512 : plan::CpuIsa::kAvx2;
-}
-
 std::string oneDnnVersion() {
   const dnnl_version_t* version = dnnl_version();
   return cat("oneDNN ", version->major, ".", version->minor, ".", version->patch);

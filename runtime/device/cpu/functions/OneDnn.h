@@ -8,12 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/plan/Tiles.h"
-
 namespace sheaf::cpu {
-
-// The instruction set of products: the processor's, or less if ONEDNN_MAX_CPU_ISA says so.
-plan::CpuIsa gemmIsa();
 
 // See plan::CpuIdentity.
 std::string oneDnnVersion();

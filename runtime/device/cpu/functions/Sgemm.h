@@ -1,4 +1,4 @@
-// oneDNN's matrix product on one thread.
+// f32 matrix products on one thread: on AVX2 Sheaf's own (simd/Sgemm.h), otherwise oneDNN's.
 #pragma once
 
 #include <dnnl.h>
@@ -7,15 +7,20 @@
 #include <cstdint>
 
 #include "runtime/base/Status.h"
+#include "runtime/plan/Tiles.h"
 
 namespace sheaf::cpu {
 
-// c = alpha * op(a) op(b) + beta * c, row-major, op(a) [m, k], op(b) [k, n]; with beta 0, c is not read.
-inline dnnl_status_t sgemm(bool transposeA, bool transposeB, int64_t m, int64_t n, int64_t k, float alpha,
-                           const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c,
-                           int64_t ldc) {
-  return dnnl_sgemm(transposeA ? 'T' : 'N', transposeB ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-}
+// True if products are Sheaf's own: their bits depend on k alone, and not on tiles. The processor, or
+// ONEDNN_MAX_CPU_ISA, offers AVX2 and no AVX-512.
+bool usesOwnProducts();
+
+// Returns the tile of an f32 product, which is a call of sgemm().
+plan::GemmTile sgemmTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB, int threads);
+
+// c = alpha * op(a) op(b), or c += alpha * op(a) op(b); row-major, op(a) [m, k], op(b) [k, n].
+dnnl_status_t sgemm(bool transposeA, bool transposeB, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
+                    int64_t lda, const float* b, int64_t ldb, bool accumulate, float* c, int64_t ldc);
 
 // Collects the failures of a call's tiles, from any thread.
 class SgemmFailure {
@@ -28,7 +33,7 @@ class SgemmFailure {
       case dnnl_success:
         return Status();
       case dnnl_out_of_memory:
-        return Status::error("oneDNN could not allocate its packing buffers");
+        return Status::error("there is no memory for the packed operands of a matrix product");
       default:
         return Status::error("oneDNN refused a matrix product");
     }

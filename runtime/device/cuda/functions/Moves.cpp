@@ -53,33 +53,32 @@ MadeFunction makeFunction(const plan::ZeroCall&, const CallSite& site) {
   });
 }
 
+static RandomWords wordsOf(const plan::RandomShape& shape, uint64_t seed, const Invocation& invocation) {
+  const uint64_t first = shape.firstIndex(0, invocation.piece);
+  const uint64_t stride = shape.firstIndex(1, invocation.piece) - first;
+  return {seed, static_cast<uint32_t>(shape.node), invocation.step, first, stride, shape.run(), shape.blocks};
+}
+
 MadeFunction makeFunction(const plan::DropoutCall& call, const CallSite& site) {
   DropoutProblem problem = {};
-  problem.count = call.count;
-  problem.words = {static_cast<uint64_t>(site.seed), static_cast<uint32_t>(call.node), 0, nullptr};
   // Kept iff word * 2^-32 >= ratio, which is word >= ceil(ratio * 2^32): the product is exact.
   problem.threshold = static_cast<uint64_t>(std::ceil(call.ratio * 4294967296.0));
   problem.scale = call.ratio < 1 ? static_cast<float>(1 / (1 - call.ratio)) : 0.0f;
-  return enqueues([problem](const Invocation& invocation) {
+  return enqueues([problem, shape = plan::RandomShape(call), seed = uint64_t(site.seed)](const Invocation& invocation) {
     using Call = plan::DropoutCall;
     DropoutProblem p = problem;
     p.source = invocation.operand<float>(plan::kOperand<Call, "source">);
     p.destination = invocation.operand<float>(plan::kOperand<Call, "destination">);
-    p.words.first = static_cast<uint64_t>(invocation.piece) * static_cast<uint64_t>(p.count);
-    p.words.step = invocation.step;
+    p.words = wordsOf(shape, seed, invocation);
     return toStatus(dropout(invocation.stream, p));
   });
 }
 
 MadeFunction makeFunction(const plan::RandomUniformCall& call, const CallSite& site) {
-  UniformProblem problem = {};
-  problem.count = call.count;
-  problem.words = {static_cast<uint64_t>(site.seed), static_cast<uint32_t>(call.node), 0, nullptr};
-  return enqueues([problem](const Invocation& invocation) {
-    UniformProblem p = problem;
+  return enqueues([shape = plan::RandomShape(call), seed = uint64_t(site.seed)](const Invocation& invocation) {
+    UniformProblem p = {};
     p.destination = invocation.operand<float>(plan::kOperand<plan::RandomUniformCall, "destination">);
-    p.words.first = static_cast<uint64_t>(invocation.piece) * static_cast<uint64_t>(p.count);
-    p.words.step = invocation.step;
+    p.words = wordsOf(shape, seed, invocation);
     return toStatus(randomUniform(invocation.stream, p));
   });
 }

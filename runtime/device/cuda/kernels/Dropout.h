@@ -11,14 +11,15 @@ namespace sheaf::cuda {
 struct RandomWords {
   uint64_t seed;
   uint32_t node;
-  uint64_t first;  // global index of element 0
   const int64_t* step;
+  // Element 0 of block b has the global index first + b * stride, and `run` elements follow each other.
+  uint64_t first, stride;
+  int64_t run, blocks;
 };
 
 struct DropoutProblem {
   const float* source;
   float* destination;
-  int64_t count;
   RandomWords words;
   uint64_t threshold;  // an element is kept if its random word is at least that
   float scale;
@@ -26,7 +27,6 @@ struct DropoutProblem {
 
 struct UniformProblem {
   float* destination;
-  int64_t count;
   RandomWords words;
 };
 

@@ -53,11 +53,11 @@ struct alignas(kVector) Vector {
 // number, with one.
 constexpr int kVectorLevels = 6, kAllLevels = 16;
 
-// Adds up what load(rank, k) gives for the elements k < Width, in the order of Reduce.h. Sums that wait for their right
-// half are a binary counter: level l holds one while bit l of the number of ranks seen is set. Every index is known
-// when it is unrolled, so they are registers.
+// Adds up what load(rank, k) gives for the elements k < Width, in the order of Reduce.h; with `continues` to `total`.
+// Sums that wait for their right half are a binary counter: level l holds one while bit l of the number of ranks seen
+// is set. Every index is known when it is unrolled, so they are registers.
 template <typename Element, int Levels, unsigned Width, typename Load>
-__device__ void sumTree(int ranks, Load load, typename Element::Sum (&total)[Width]) {
+__device__ void sumTree(int ranks, bool continues, Load load, typename Element::Sum (&total)[Width]) {
   using Sum = typename Element::Sum;
   const int subtree = ranks & -ranks;
   Sum waiting[Levels][Width];
@@ -77,7 +77,8 @@ __device__ void sumTree(int ranks, Load load, typename Element::Sum (&total)[Wid
           waiting[level][k] = sum[k];
     }
     if (!carries) continue;
-    for (unsigned k = 0; k < Width; ++k) total[k] = rank < subtree ? sum[k] : Element::rounded(total[k] + sum[k]);
+    for (unsigned k = 0; k < Width; ++k)
+      total[k] = rank < subtree && !continues ? sum[k] : Element::rounded(total[k] + sum[k]);
   }
 }
 
@@ -95,8 +96,12 @@ __global__ void __launch_bounds__(kThreads)
     for (uint64_t i = self; i < whole; i += threads) {
       Sum sums[kWidth] = {};
       Vector<Element> vector;
+      if (sources.continues) {
+        vector = reinterpret_cast<const Vector<Element>*>(destination)[i];
+        for (unsigned k = 0; k < kWidth; ++k) sums[k] = Element::widen(vector.values[k]);
+      }
       sumTree<Element, Levels>(
-          sources.ranks,
+          sources.ranks, sources.continues,
           [&](int rank, unsigned k) {
             if (k == 0) vector = reinterpret_cast<const Vector<Element>*>(sources.of(rank))[i];
             return Element::widen(vector.values[k]);
@@ -107,8 +112,9 @@ __global__ void __launch_bounds__(kThreads)
     }
   for (uint64_t i = whole * kWidth + self; i < count; i += threads) {
     Sum sum[1] = {};
+    if (sources.continues) sum[0] = Element::widen(reinterpret_cast<const Stored*>(destination)[i]);
     sumTree<Element, Levels>(
-        sources.ranks,
+        sources.ranks, sources.continues,
         [&](int rank, unsigned) { return Element::widen(reinterpret_cast<const Stored*>(sources.of(rank))[i]); }, sum);
     reinterpret_cast<Stored*>(destination)[i] = Element::narrow(sum[0]);
   }

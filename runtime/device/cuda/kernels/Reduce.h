@@ -18,6 +18,7 @@ struct RankSources {
   const std::byte* first = nullptr;  // if set: rank r's elements are at first + r * stride bytes
   uint64_t stride = 0;
   const std::byte* listed[kMaxListedRanks] = {};
+  bool continues = false;  // the sum goes on from what the destination holds
 
 #ifdef __CUDACC__
   __host__ __device__

@@ -21,9 +21,10 @@ Status ExchangedSums::enqueue(const comm::CollectiveBuffers& buffers, cuda::SumT
                                             : allReduce(buffers, type, scratch, stream, exchange);
 }
 
-Status ExchangedSums::sum(cuda::SumType type, const std::byte* scratch, uint64_t stride, std::byte* destination,
-                          uint64_t count, cudaStream_t stream) const {
+Status ExchangedSums::sum(const comm::CollectiveBuffers& buffers, cuda::SumType type, const std::byte* scratch,
+                          uint64_t stride, std::byte* destination, uint64_t count, cudaStream_t stream) const {
   cuda::RankSources sources;
+  sources.continues = buffers.continues;
   sources.ranks = static_cast<int>(ranks_);
   sources.first = scratch;
   sources.stride = stride;
@@ -36,7 +37,7 @@ Status ExchangedSums::reduceScatter(const comm::CollectiveBuffers& buffers, cuda
   SHEAF_RETURN_IF_ERROR(exchange([&](uint64_t peer) {
     return Transfer{buffers.source + peer * bytes, bytes, scratch + peer * stride, bytes};
   }));
-  return sum(type, scratch, stride, buffers.destination, buffers.count, stream);
+  return sum(buffers, type, scratch, stride, buffers.destination, buffers.count, stream);
 }
 
 Status ExchangedSums::allReduce(const comm::CollectiveBuffers& buffers, cuda::SumType type, std::byte* scratch,
@@ -46,7 +47,7 @@ Status ExchangedSums::allReduce(const comm::CollectiveBuffers& buffers, cuda::Su
     SHEAF_RETURN_IF_ERROR(exchange([&](uint64_t peer) {
       return Transfer{buffers.source, whole, scratch + peer * plan::aligned(whole), whole};
     }));
-    return sum(type, scratch, plan::aligned(whole), buffers.destination, buffers.count, stream);
+    return sum(buffers, type, scratch, plan::aligned(whole), buffers.destination, buffers.count, stream);
   }
   const cuda::SumParts parts(buffers.count, ranks_);
   const uint64_t stride = plan::aligned(parts.largest * width), mine = parts.size(self_) * width;
@@ -55,7 +56,7 @@ Status ExchangedSums::allReduce(const comm::CollectiveBuffers& buffers, cuda::Su
                     mine};
   }));
   std::byte* result = buffers.destination + parts.begin(self_) * width;
-  SHEAF_RETURN_IF_ERROR(sum(type, scratch, stride, result, parts.size(self_), stream));
+  SHEAF_RETURN_IF_ERROR(sum(buffers, type, scratch, stride, result, parts.size(self_), stream));
   return exchange([&](uint64_t peer) {
     std::byte* place = buffers.destination + parts.begin(peer) * width;
     return peer == self_ ? Transfer{} : Transfer{result, mine, place, parts.size(peer) * width};

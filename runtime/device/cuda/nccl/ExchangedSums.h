@@ -35,8 +35,8 @@ class ExchangedSums {
                        cudaStream_t stream, const Exchange& exchange) const;
   Status allReduce(const comm::CollectiveBuffers& buffers, cuda::SumType type, std::byte* scratch, cudaStream_t stream,
                    const Exchange& exchange) const;
-  Status sum(cuda::SumType type, const std::byte* scratch, uint64_t stride, std::byte* destination, uint64_t count,
-             cudaStream_t stream) const;
+  Status sum(const comm::CollectiveBuffers& buffers, cuda::SumType type, const std::byte* scratch, uint64_t stride,
+             std::byte* destination, uint64_t count, cudaStream_t stream) const;
 
   const uint64_t ranks_, self_;
 };

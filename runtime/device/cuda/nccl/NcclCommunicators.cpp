@@ -20,6 +20,7 @@
 #include "runtime/device/cuda/nccl/NcclApi.h"
 #include "runtime/device/cuda/nccl/Watchdog.h"
 #include "runtime/plan/Generations.h"
+#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 
@@ -141,8 +142,8 @@ class NcclCommunicators : public cuda::Communicators {
         return api_.allGather(buffers.source, buffers.destination, buffers.count * width, ncclUint8, comm, stream);
       });
     if (!type) return Status::error(cat("a collective cannot sum elements of type ", plan::word(buffers.type)));
-    // Votes are few whole numbers, whose sum is the same in any order.
-    if (options_.reduceOrder == plan::Training::RING || hasVotesOnly(communicator))
+    // Votes are few whole numbers, whose sum is the same in any order. NCCL does not add to what there is.
+    if ((options_.reduceOrder == plan::Training::RING && !buffers.continues) || hasVotesOnly(communicator))
       return launch(each, "sum", stream, [&](ncclComm_t comm) {
         auto function = buffers.op == plan::REDUCE_SCATTER ? api_.reduceScatter : api_.allReduce;
         return function(buffers.source, buffers.destination, buffers.count, dataType(*type), ncclSum, comm, stream);
@@ -180,7 +181,8 @@ class NcclCommunicators : public cuda::Communicators {
     });
     forEachCollective([&](const plan::Instruction& instruction, const plan::Collective& collective) {
       if (collective.communicator() >= communicators_.size() || hasVotesOnly(collective.communicator())) return;
-      if (collective.op() == plan::ALL_GATHER || options_.reduceOrder == plan::Training::RING) return;
+      if (collective.op() == plan::ALL_GATHER) return;
+      if (options_.reduceOrder == plan::Training::RING && !plan::continues(collective)) return;
       uint64_t& bytes = scratchBytes_[{collective.communicator(), instruction.stream()}];
       bytes = std::max(bytes, plan::collectedBytes(collective, groups_[collective.communicator()].ranks));
     });
@@ -340,6 +342,7 @@ class NcclCommunicators : public cuda::Communicators {
     plan::CollectiveOp op;
     plan::ElementType type;
     uint64_t count;
+    bool continues;
     auto operator<=>(const Message&) const = default;
   };
 
@@ -349,7 +352,7 @@ class NcclCommunicators : public cuda::Communicators {
   Status warmUp() {
     std::set<Message> inWindows, messages;
     forEachCollective([&](const plan::Instruction& instruction, const plan::Collective& c) {
-      Message message{c.communicator(), instruction.stream(), c.op(), c.type(), c.count()};
+      Message message{c.communicator(), instruction.stream(), c.op(), c.type(), c.count(), plan::continues(c)};
       const bool window = hasWindows(message.communicator);
       if (!window || !isOneNode(message.communicator)) messages.insert(message);
       message.count = std::min(message.count,
@@ -392,9 +395,10 @@ class NcclCommunicators : public cuda::Communicators {
     std::byte* own = memory;
     if (message.op != plan::ALL_REDUCE)
       own += groups_[message.communicator].self * message.count * plan::elementBytes(message.type);
-    return enqueue(0, message.communicator,
-                   {message.op, message.type, message.count, gather ? own : memory, gather ? memory : own}, stream,
-                   message.stream);
+    return enqueue(
+        0, message.communicator,
+        {message.op, message.type, message.count, gather ? own : memory, gather ? memory : own, message.continues},
+        stream, message.stream);
   }
 
   // The watchdog aborts if another rank does not come.

@@ -1,0 +1,31 @@
+// RUN: sheaf-opt -train-partition -split-input-file -verify-diagnostics %s
+
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4xf32> {train.name = "x"}) {
+    // expected-error @+1 {{has a value for every row: reduce it to a sum or mean over the batch}}
+    train.loss %x : tensor<4xf32>
+    return
+  }
+}
+
+// -----
+
+module attributes {train.ranks = 3 : i64} {
+  // expected-error @+1 {{input "x" has 4 rows, which do not divide into 3 equal parts}}
+  func.func @step(%x: tensor<4x3xf32> {train.name = "x"}) {
+    %sum = train.reduce sum %x [0, 1] : tensor<4x3xf32> -> tensor<1x1xf32>
+    %loss = train.reshape %sum : tensor<1x1xf32> -> tensor<f32>
+    train.loss %loss : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+module attributes {train.ranks = 1 : i64} {
+  func.func @step(%x: tensor<4x3xf32> {train.name = "x"}) {
+    // expected-error @+1 {{must have the operand's type, but a multiple of its dimension 0}}
+    %all = train.gather_rows %x : (tensor<4x3xf32>) -> tensor<6x3xf32>
+    return
+  }
+}
