@@ -172,6 +172,7 @@ class Chooser {
  private:
   // Takes the candidate if it is the best so far; `fits` says whether it fits.
   mlir::LogicalResult offer(const PipelineOptions& options, bool& fits) {
+    if (choices_.onCandidate) choices_.onCandidate(cat("ZeRO-", options.stage, ", candidate ", ++candidates_));
     FailureOr<Candidate> candidate = compileCandidate(trained_, options, choices_, machine_);
     if (failed(candidate)) return failure();
     fits = candidate->fits;
@@ -365,6 +366,7 @@ class Chooser {
   const profile::Profile& machine_;
   std::optional<Candidate> best_;
   int64_t segments_ = 0;
+  int64_t candidates_ = 0;  // compiled so far
   struct {
     uint64_t bytes = 0, stateBytes = 0;
     double gap = 0;  // to the bound

@@ -2,6 +2,7 @@
 // laid out plan, so that what is compared are its bytes and its simulated time, not estimates of them.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +35,8 @@ struct ChooseOptions {
   bool retention = true;     // which buckets stay gathered may be chosen; false: the options say
   bool secondary = true;     // so may those that keep secondary shards
   int64_t ranksPerNode = 0;  // of nodes that the plan may have, where the options give none; 0: it has none
+  // Called before a candidate is compiled, as in "ZeRO-3, candidate 5"; null: nothing is.
+  std::function<void(const std::string& text)> onCandidate = nullptr;
   // The limit is that of a rank's whole memory: what plan::RankMemory counts besides the arena must fit, too.
   bool wholeMemory = false;
 };

@@ -164,7 +164,8 @@ LogicalResult Importer::chooseLoss() {
                        });
     if (inner) return success();
     if (!output)
-      return error() << "--loss: '" << lossName << "' is not an output; the outputs are " << describeAll(outputs);
+      return error() << "--loss: '" << lossName << "' is not an output; the outputs are " << describeAll(outputs)
+                     << (isLossFunction(lossName) ? "; write " + lossName + "(OUTPUT)" : "");
     if (!request && output->type().has_tensor_type() && !isFloatType(output->type().tensor_type().elem_type()))
       return error() << "the loss " << describe(*output) << " is not of a floating-point type, so it has no gradient";
     return success();

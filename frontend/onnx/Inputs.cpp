@@ -22,7 +22,10 @@ LogicalResult Importer::splitBatch() {
     emitError(model.location()) << "--batch " << batch << " does not divide into " << options.shares()
                                 << (options.leaves             ? " leaves"
                                     : options.microBatches > 1 ? " pieces: --ranks times --micro-batches"
-                                                               : " ranks");
+                                                               : " ranks")
+                                << ": give --batch "
+                                << (batch > leaves() ? std::to_string(batch / leaves() * leaves()) + " or " : "")
+                                << (batch / leaves() + 1) * leaves();
   else
     return success();
   return success(surveyor);

@@ -254,6 +254,10 @@ std::vector<SupportedLoss> supportedLosses() {
   return result;
 }
 
+bool isLossFunction(StringRef name) {
+  return llvm::any_of(kKinds, [&](const LossKind& kind) { return kind.name == name; });
+}
+
 FailureOr<std::optional<LossRequest>> parseLoss(StringRef text, llvm::function_ref<InFlightDiagnostic()> error) {
   auto wrong = [&] { return error() << "--loss " << text << ": "; };
   text = text.trim();

@@ -25,6 +25,8 @@ struct LossRequest {
 };
 
 // Reads KIND(OUTPUT, KEY=VALUE, ...). Nothing if the text has no such form; failure after an error.
+// True of a loss's name without an operand, as in "mse".
+bool isLossFunction(llvm::StringRef name);
 mlir::FailureOr<std::optional<LossRequest>> parseLoss(llvm::StringRef text,
                                                       llvm::function_ref<mlir::InFlightDiagnostic()> error);
 

@@ -3,6 +3,7 @@
 #include "frontend/onnx/OperandRoles.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
+#include "runtime/base/Text.h"
 
 using namespace mlir;
 
@@ -410,8 +411,27 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
     if (!hit)
       return emitError(model.location()) << (i < train.size() ? "--train '" : "--freeze '")
                                          << (i < train.size() ? options.train[i] : options.freeze[i - train.size()])
-                                         << "' matches no parameter";
+                                         << "' matches no parameter"
+                                         << nearestName(i < train.size() ? options.train[i]
+                                                                         : options.freeze[i - train.size()]);
   return success();
+}
+
+// The names of parameters, for the error of an expression that matches none.
+std::string Parameters::nearestName(const std::string& text) const {
+  std::set<std::string> distinct;
+  for (const auto& entry : roles)
+    if (entry.second.parameter) distinct.insert(entry.second.name);
+  if (distinct.empty()) return "";
+  std::vector<std::string> names(distinct.begin(), distinct.end()), parts = names;
+  // A module's name or a part of it is an expression, too.
+  for (const std::string& name : names) {
+    SmallVector<StringRef> words;
+    StringRef(name).split(words, '.');
+    for (StringRef word : words) parts.push_back(word.str());
+  }
+  const std::string near = nearest(text, parts);
+  return cat("; the parameters are ", listText(names), near.empty() ? "" : cat("; did you mean '", near, "'?"));
 }
 
 const ParameterRole& Parameters::role(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand) const {

@@ -16,9 +16,10 @@ namespace {
 namespace fs = std::filesystem;
 
 // Endings that people and programs take for the name of a format.
-constexpr std::string_view kFormats[] = {
-    "bin",  "ckpt", "csv", "data", "gguf", "gz", "h5",  "hdf5",        "html", "json",   "jsonl", "mlir", "npy", "npz",
-    "onnx", "pb",   "pkl", "plan", "prom", "pt", "pth", "safetensors", "tar",  "tflite", "tsv",   "yaml", "yml", "zip"};
+constexpr std::string_view kFormats[] = {"bin",  "ckpt", "csv",    "data", "gguf", "gz",  "h5",   "hdf5",
+                                         "html", "json", "jsonl",  "mlir", "npy",  "npz", "onnx", "pb",
+                                         "pdf",  "pkl",  "plan",   "png",  "prom", "pt",  "pth",  "safetensors",
+                                         "svg",  "tar",  "tflite", "tsv",  "yaml", "yml", "zip"};
 
 // Says which file a path stands for.
 struct Identity {

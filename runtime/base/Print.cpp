@@ -1,6 +1,10 @@
 #include "runtime/base/Print.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <cstdarg>
+#include <mutex>
 
 namespace sheaf {
 
@@ -65,6 +69,9 @@ std::string shownMessage(std::string_view text) {
 namespace out {
 namespace {
 
+std::mutex lineMutex;
+bool lineIsDrawn = false;
+
 int print(std::FILE* file, const char* format, va_list arguments) {
   va_list again;
   va_copy(again, arguments);
@@ -75,10 +82,26 @@ int print(std::FILE* file, const char* format, va_list arguments) {
   std::vsnprintf(text.data(), text.size(), format, arguments);
   text.pop_back();
   text = shown(text);
+  clearLine();
   return std::fwrite(text.data(), 1, text.size(), file) == text.size() ? static_cast<int>(text.size()) : -1;
 }
 
 }  // namespace
+
+void drawLine(std::string_view text) {
+  winsize size{};
+  const size_t columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  const std::string line = shownLine(text).substr(0, columns - 1);
+  std::lock_guard lock(lineMutex);
+  std::fprintf(stderr, "\r\033[K%s", line.c_str());
+  lineIsDrawn = true;
+}
+
+void clearLine() {
+  std::lock_guard lock(lineMutex);
+  if (lineIsDrawn) std::fputs("\r\033[K", stderr);
+  lineIsDrawn = false;
+}
 
 int printf(const char* format, ...) {
   va_list arguments;

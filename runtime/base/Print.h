@@ -28,9 +28,15 @@ Character characterAt(std::string_view text, size_t at);
 
 namespace out {
 
-// Like the functions of <cstdio>, and print what shown() makes of the text.
+// Like the functions of <cstdio>, and print what shown() makes of the text. They remove a drawn line first.
 int printf(const char* format, ...) __attribute__((format(printf, 1, 2)));
 int fprintf(std::FILE* file, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+// Draws a line without an end on the terminal that stderr is, in place of the one drawn before. It is cut to the
+// terminal's width, because a wrapped line cannot be redrawn.
+void drawLine(std::string_view text);
+// Removes the drawn line, if there is one. To be called before text is printed by other functions than the above.
+void clearLine();
 
 }  // namespace out
 }  // namespace sheaf

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
+#include <utility>
 
 namespace sheaf {
 
@@ -62,6 +63,13 @@ std::string hexText(uint64_t value) {
   return text;
 }
 
+std::string lowerCase(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
+}
+
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
   size_t bestDistance = std::max<size_t>(2, word.size() / 3) + 1;
@@ -82,7 +90,15 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
       best = candidate;
     }
   }
-  return best;
+  constexpr size_t kSlips = 2, kLeast = 4;
+  if (!best.empty() && bestDistance <= kSlips) return best;
+  // The longest that begins the word, as in --batchsize, or the first that begins with it, as in --micro.
+  const std::string similar = std::exchange(best, "");
+  for (const std::string& candidate : candidates)
+    if (candidate.size() >= kLeast && candidate.size() > best.size() && word.starts_with(candidate)) best = candidate;
+  for (const std::string& candidate : candidates)
+    if (best.empty() && word.size() >= kLeast && candidate.starts_with(word)) best = candidate;
+  return best.empty() ? similar : best;
 }
 
 bool parseInteger(std::string_view text, int64_t& value) {

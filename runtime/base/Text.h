@@ -33,10 +33,14 @@ std::string countText(uint64_t count);
 // "a, b, c"; a long list ends in ", ... (N in all)".
 std::string listText(const std::vector<std::string>& names, size_t limit = 8);
 
+// With ASCII letters in lower case.
+std::string lowerCase(std::string_view text);
+
 // Sixteen lower-case hexadecimal digits.
 std::string hexText(uint64_t value);
 
-// The candidate nearest to `word` if it is near enough to be a slip of the keyboard, else empty.
+// The candidate nearest to `word` if it is near enough to be a slip of the keyboard, or begins or completes it; else
+// empty.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 // A whole string as a number; false if anything else is in it or it is out of range.

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/process/Launcher.h"
 #include "runtime/comm/shared/SharedMemory.h"
@@ -32,13 +33,15 @@ std::string divisorsText(int64_t ranks) {
 
 }  // namespace
 
-Expected<std::unique_ptr<Job>> Job::join(const std::atomic<bool>& interrupted,
+Expected<std::unique_ptr<Job>> Job::join(const std::atomic<bool>& interrupted, bool quiet,
                                          std::function<void(const std::string& why)> lost) {
   Expected<comm::Launch> launch = comm::findLaunch([](const char* name) { return std::getenv(name); });
   if (!launch.ok()) return launch.status();
   std::unique_ptr<Job> job(new Job);
   if (launch->size == 1) return job;
-  auto group = comm::TcpProcessGroup::join(*launch, [&] { return interrupted.load(); });
+  auto print = [](const std::string& text) { out::fprintf(stderr, "sheaf-run: %s\n", text.c_str()); };
+  auto group = comm::TcpProcessGroup::join(
+      *launch, [&] { return interrupted.load(); }, quiet ? nullptr : std::function<void(const std::string&)>(print));
   if (!group.ok()) return group.status();
   job->group_ = std::move(*group);
   job->group_->watch([loss = job->loss_, lost = std::move(lost)](const Status& why) {

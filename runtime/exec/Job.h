@@ -16,9 +16,10 @@ namespace sheaf::exec {
 
 class Job {
  public:
-  // What the launcher's environment says; without one a job of one process. Returns when all processes have come.
-  // `lost` (optional) is called once, from another thread, when another process is lost or fails.
-  static Expected<std::unique_ptr<Job>> join(const std::atomic<bool>& interrupted,
+  // Joins the job that the launcher's environment describes; without a launcher, a job of one process. Returns when all
+  // processes have joined. After 10 seconds it prints which are missing, unless `quiet`. `lost` (optional) is called
+  // once, from another thread, when another process is lost or fails.
+  static Expected<std::unique_ptr<Job>> join(const std::atomic<bool>& interrupted, bool quiet,
                                              std::function<void(const std::string& why)> lost);
 
   int64_t process() const { return group_ ? group_->rank() : 0; }

@@ -9,6 +9,7 @@
 
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/WrittenPath.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/Job.h"
 #include "runtime/exec/Machine.h"
@@ -44,12 +45,15 @@ class Measurer {
     };
     measured_.aborted = [this] { control_.aborting = true; };
     measured_.abandon = control_.abandon;
-    if (job_.first())
-      measured_.progress = [](const std::string& what) { out::fprintf(stderr, "sheaf-run: %s\n", what.c_str()); };
-    if (job_.first() && job_.lacksSecret()) measured_.progress(cat("warning: ", Job::kNoSecret));
+    auto print = [](const std::string& what) { out::fprintf(stderr, "sheaf-run: %s\n", what.c_str()); };
+    if (job_.first() && !options_.quiet) measured_.progress = print;
+    if (job_.first() && job_.lacksSecret()) print(cat("warning: ", Job::kNoSecret));
     Expected<profile::Profile> profile = measure::measureMachine(**device, measured_);
     if (!profile.ok()) return profile.status();
-    return file_ ? writeProfile(*profile, *file_) : Status();
+    if (!file_) return {};
+    SHEAF_RETURN_IF_ERROR(writeProfile(*profile, *file_));
+    if (!options_.quiet) print(cat("wrote ", writtenPath(options_.measure), ": a profile; give it to --profile"));
+    return {};
   }
 
  private:
@@ -180,7 +184,7 @@ Status writeProfile(const profile::Profile& profile, AtomicFile& file) {
 }
 
 Status measure(const RunOptions& options, RunControl& control) {
-  Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted, control.lost);
+  Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted, options.quiet, control.lost);
   if (!job.ok()) return job.status();
   return (*job)->end(Measurer(options, control, **job).execute());
 }

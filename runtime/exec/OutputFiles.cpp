@@ -154,6 +154,12 @@ Status OutputFiles::write(int64_t rank, uint32_t output, int64_t batch, std::spa
   return {};
 }
 
+std::vector<std::string> OutputFiles::paths() const {
+  std::vector<std::string> paths;
+  for (const File& file : files_) paths.push_back(file.path);
+  return paths;
+}
+
 Status OutputFiles::commit() {
   Status status;
   for (File& file : files_) {

@@ -33,6 +33,7 @@ class OutputFiles {
 
   // After the last write of all ranks: gives the files their names. Files that have none by the end are removed.
   Status commit();
+  std::vector<std::string> paths() const;
 
  private:
   struct File {

@@ -28,6 +28,8 @@ std::string duration(double seconds) {
 }
 
 constexpr size_t kSparkline = 24;
+// Between two lines.
+constexpr double kSecondsOnTerminal = 0.1, kSecondsElsewhere = 30;
 
 size_t terminalColumns() {
   winsize size{};
@@ -44,23 +46,35 @@ bool utf8() {
 
 }  // namespace
 
-Progress::Progress(const plan::Plan& plan, int64_t steps, bool shown)
-    : shown_(shown), terminal_(isatty(STDERR_FILENO)), lastStep_(steps - 1), throughput_(plan), losses_(kSparkline) {}
+Progress::Progress(const plan::Plan& plan, int64_t steps, Level level)
+    : level_(level), terminal_(isatty(STDERR_FILENO)), lastStep_(steps - 1), throughput_(plan), losses_(kSparkline) {}
 
 void Progress::show(const StepResult& result, bool last) {
-  if (!shown_) return;
-  double rate = smoothedSeconds_ > 0 ? throughput_.perStep / smoothedSeconds_ : 0;
-  char text[240], scale[48] = "";
-  if (result.lossScale) std::snprintf(scale, sizeof scale, "  scale %g", *result.lossScale);
-  std::snprintf(text, sizeof text, "step %lld/%lld  loss %.4f%s  %s %s/s  %s left",
-                static_cast<long long>(result.step + 1), static_cast<long long>(lastStep_ + 1), result.loss, scale,
-                countText(static_cast<uint64_t>(std::llround(rate))).c_str(), throughput_.unit,
-                duration(smoothedSeconds_ * static_cast<double>(lastStep_ - result.step)).c_str());
-  // A line that is wrapped could not be redrawn.
+  if (level_ != Level::kAll) return;
+  const double rate = smoothedSeconds_ > 0 ? throughput_.perStep / smoothedSeconds_ : 0;
+  auto number = [](const char* name, double value) {
+    char text[48];
+    std::snprintf(text, sizeof text, "  %s %.3g", name, value);
+    return std::string(text);
+  };
+  char loss[48];
+  std::snprintf(loss, sizeof loss, "  loss %.4f", result.loss);
+  const std::string seconds = duration(std::chrono::duration<double>(Clock::now() - begin_).count());
+  const std::string left = duration(smoothedSeconds_ * static_cast<double>(lastStep_ - result.step));
+  const std::string begin = cat("step ", result.step + 1, "/", lastStep_ + 1, loss);
+  const std::string details =
+      cat(number("lr", result.learningRate), result.hasNorm ? number("norm", result.gradientNorm) : std::string(),
+          result.lossScale ? number("scale", *result.lossScale) : std::string());
+  const std::string end = cat("  ", countText(static_cast<uint64_t>(std::llround(rate))), " ", throughput_.unit, "/s  ",
+                              seconds, ", ", left, " left");
+  // A line that is wrapped could not be redrawn: a narrow terminal shows less.
+  const size_t columns = terminal_ ? terminalColumns() : std::string::npos;
+  std::string text = begin + details + end;
+  if (text.size() >= columns) text = begin + end;
+  if (text.size() >= columns) text = begin.substr(0, columns - 1);
   const std::string course = terminal_ && utf8() ? losses_.text() : std::string();
-  const bool fits = std::strlen(text) + 2 + kSparkline < terminalColumns();
-  std::fprintf(stderr, "%s%s%s%s%s", terminal_ ? "\r\033[K" : "", text, fits && !course.empty() ? "  " : "",
-               fits ? course.c_str() : "", terminal_ && !last ? "" : "\n");
+  if (!course.empty() && text.size() + 2 + kSparkline < columns) text += "  " + course;
+  std::fprintf(stderr, "%s%s%s", terminal_ ? "\r\033[K" : "", text.c_str(), terminal_ && !last ? "" : "\n");
   open_ = terminal_ && !last;
   lastShown_ = Clock::now();
   shownStep_ = result.step;
@@ -71,12 +85,19 @@ void Progress::step(const StepResult& result) {
   losses_.add(result.loss);
   // The first steps are slow (page faults, cold caches), so their weight in the average decays fast.
   smoothedSeconds_ = smoothedSeconds_ == 0 ? result.seconds : 0.8 * smoothedSeconds_ + 0.2 * result.seconds;
-  double since = std::chrono::duration<double>(Clock::now() - lastShown_).count();
-  if (terminal_ && (shownStep_ < 0 || since >= 0.1)) show(result, false);
+  const double since = std::chrono::duration<double>(Clock::now() - lastShown_).count();
+  if (terminal_ ? shownStep_ < 0 || since >= kSecondsOnTerminal : since >= kSecondsElsewhere) show(result, false);
 }
 
 void Progress::note(const std::string& text) {
-  if (!shown_) return;
+  if (level_ == Level::kAll) print(text);
+}
+
+void Progress::warn(const std::string& text) {
+  if (level_ != Level::kNothing) print("warning: " + text);
+}
+
+void Progress::print(const std::string& text) {
   out::fprintf(stderr, "%s%s\n", open_ ? "\n" : "", text.c_str());
   open_ = false;
 }

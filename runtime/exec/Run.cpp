@@ -10,6 +10,7 @@
 #include "runtime/base/ResourceErrors.h"
 #include "runtime/base/SuspendDetector.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/WrittenPath.h"
 #include "runtime/comm/transport/ProcessCommunicator.h"
 #include "runtime/exec/CopiedWeights.h"
 #include "runtime/exec/DeviceLibrary.h"
@@ -125,6 +126,7 @@ class Run {
     // Without a step the checksum is the one that was there before, if there was one.
     if (status.ok() && in_.fileState && in_.position.step > firstStep_ && !options_.evaluate)
       status = onEachRank(&RankContext::writeChecksum);
+    if (status.ok()) noteWritten();
     if (!options_.evaluate && (status.ok() ? !trained_ || !saveError_.ok() : !bad_)) noteHowToResume(status.ok());
     // After everything is saved: what an evaluation cannot do must not cost what was trained.
     if (status.ok() && trained_ && options_.evaluateEvery > 0) status = evaluate();
@@ -277,7 +279,9 @@ class Run {
                          {"steps", in_.steps},
                          {"state", stateFolder().empty() ? json::Value() : json::Value(stateFolder())}});
     if (!notes.members().empty()) log_.event("device", std::move(notes));
-    progress_.emplace(*in_.plan, in_.steps, job_.first() && !options_.quiet);
+    using Level = Progress::Level;
+    const Level level = options_.quiet ? Level::kWarnings : Level::kAll;
+    progress_.emplace(*in_.plan, in_.steps, job_.first() && !options_.silent ? level : Level::kNothing);
     if (job_.lacksSecret()) warn(Job::kNoSecret);
     for (const std::string& warning : in_.warnings) warn(warning);
     for (const std::string& note : in_.notes) progress_->note(note);
@@ -297,7 +301,7 @@ class Run {
   }
 
   void warn(const std::string& text) {
-    progress_->note("warning: " + text);
+    progress_->warn(text);
     log_.event("warning", {{"message", text}});
   }
 
@@ -372,7 +376,10 @@ class Run {
       progress_->note(cat("interrupted: the evaluation after ", in_.position.step, " steps is not finished"));
       return {};
     }
-    if (outputs) SHEAF_RETURN_IF_ERROR(outputs->commit());
+    if (outputs) {
+      SHEAF_RETURN_IF_ERROR(outputs->commit());
+      progress_->note(cat("wrote ", listText(outputs->paths())));
+    }
     log_.evaluation(in_.position.step, *result);
     if (!options_.evaluate) progress_->finish();
     progress_->note(cat(options_.evaluate ? "evaluation: " : cat("evaluation after ", in_.position.step, " steps: "),
@@ -547,6 +554,24 @@ class Run {
     return {};
   }
 
+  // Prints what this run has written.
+  void noteWritten() {
+    if (!options_.save.empty()) progress_->note(cat("wrote the weights: ", writtenPath(options_.save)));
+    if (saved_)
+      progress_->note(cat("wrote the state after step ", in_.position.step, ": ", writtenPath(in_.lastSaved)));
+    std::vector<std::string> others;
+    if (gradients_ && in_.position.step > firstStep_) others.push_back(options_.gradients);
+    if (trace_) others.push_back(in_.tracePath);
+    for (const std::string& path : {options_.log, options_.logFolder, options_.metrics})
+      if (!path.empty()) others.push_back(path);
+    if (!others.empty()) progress_->note(cat("wrote ", listText(others)));
+    if (!options_.save.empty())
+      progress_->note(cat("next: sheaf export ", in_.planPath, " --weights ", options_.save,
+                          " --model MODEL.onnx -o TRAINED.onnx"));
+    else if (saved_ && trained_)
+      progress_->note(cat("next: --resume ", options_.saveState, " with more --steps trains on"));
+  }
+
   // Of the latest steps.
   void noteSeconds(double seconds) {
     constexpr size_t kMost = 1000;
@@ -659,7 +684,7 @@ static std::string withSuspension(const std::string& why) {
 Status run(const RunOptions& options, RunControl& control) {
   std::function<void(const std::string&)> lost;
   if (control.lost) lost = [&control](const std::string& why) { control.lost(withSuspension(why)); };
-  Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted, lost);
+  Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted, options.quiet || options.silent, lost);
   if (!job.ok()) return job.status();
   Run run(options, control, **job);
   Status status = (*job)->end(run.execute());

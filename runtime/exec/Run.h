@@ -53,7 +53,8 @@ struct RunOptions {
   // run waits for saves.
   uint64_t saveStaging = 0;
   int64_t keepSaves = 0;  // newest saved states that are kept; 0: all
-  bool quiet = false;     // shows no progress and no warnings; the log has them
+  bool quiet = false;     // prints warnings and errors alone
+  bool silent = false;    // prints no warnings either; the log has them
 };
 
 inline plan::Undigested undigested(const RunOptions& options) {

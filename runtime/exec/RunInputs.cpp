@@ -77,6 +77,7 @@ class Reader {
     in_.target = options_.device;
     if (in_.target.empty()) in_.target = in_.plan->images_size() > 0 ? plan::deviceOf(in_.plan->images(0)) : "cpu";
     SHEAF_RETURN_IF_ERROR(checkDeviceOptions(options_, in_.target));
+    SHEAF_RETURN_IF_ERROR(checkKernels());
     std::optional<plan::CpuIdentity> cpu;
     if (in_.target == "cpu") {
       Expected<Device*> device = loadDevice(in_.target);
@@ -156,6 +157,7 @@ class Reader {
       if (in_.data->isPiped() && job_.processes() > 1)
         return Status::error(
             "--data: a pipe is read by one process, and there are several: give files, or run all ranks in one");
+      noteFewRows();
       SHEAF_RETURN_IF_ERROR(settleLength());
     }
     if (evaluates()) {
@@ -198,6 +200,22 @@ class Reader {
   }
 
   bool resumes() const { return !options_.resume.empty(); }
+
+  // A plan without any kernel runs on every device.
+  Status checkKernels() const {
+    std::set<std::string> devices;
+    for (const plan::KernelImage& image : in_.plan->images()) devices.insert(plan::deviceOf(image));
+    if (devices.empty() || devices.contains(in_.target)) return {};
+    return Status::error(cat("--device ", in_.target, ": the plan has kernels for ", *devices.begin(),
+                             " alone; compile it with --target ", in_.target == "cpu" ? "cpu" : "cuda:sm_NN"));
+  }
+
+  void noteFewRows() {
+    if (in_.data->isPiped() || in_.data->rows() >= static_cast<uint64_t>(in_.plan->batch())) return;
+    in_.notes.push_back(cat("note: the data have ", in_.data->rows(), in_.data->rows() == 1 ? " row" : " rows",
+                            ", fewer than the batch of ", in_.plan->batch(),
+                            ": each step reads rows several times; compile with a smaller --batch"));
+  }
 
   // The order of rows is that of the state, unless --shuffle gives another.
   void settleOrder() {

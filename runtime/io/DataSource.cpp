@@ -212,7 +212,8 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
     if (!found.ok()) return wrong(file.path(), found.status().message());
     auto [piece, type] = *found;
     if (!convertible(type, rows.target))
-      return wrong(file.path(), cat("its elements are ", nameOf(type), ", the plan expects ", nameOf(rows.target)));
+      return wrong(file.path(), cat("its elements are ", nameOf(type), ", the plan expects ", nameOf(rows.target),
+                                    conversionRemedy(rows.target)));
     if (number > firstFile && type != rows.type)
       return wrong(file.path(), cat("its elements are ", nameOf(type), ", those of ", files_[firstFile].path(), " are ",
                                     nameOf(rows.type), "; files that are read as one have one type"));

@@ -151,6 +151,12 @@ DataType dataTypeOf(plan::ElementType type) {
   }
 }
 
+std::string conversionRemedy(DataType to) {
+  if (to == DataType::I64) return "; save array.astype('int64')";
+  if (to == DataType::I32) return "; save array.astype('int32')";
+  return to == DataType::F32 || to == DataType::F16 || to == DataType::BF16 ? "; save array.astype('float32')" : "";
+}
+
 bool convertible(DataType from, DataType to) {
   return withType(from, [&](auto source) {
     return withType(to, [](auto target) { return kAllowed<decltype(source), decltype(target)>; });

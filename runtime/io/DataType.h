@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "runtime/base/Status.h"
 #include "runtime/plan/plan.pb.h"
@@ -19,6 +20,8 @@ DataType dataTypeOf(plan::ElementType type);
 // Whether every value, or every value in range, has a place in `to`: integers to integers, floats to floats, bool and
 // integers of at most 16 bits to floats.
 bool convertible(DataType from, DataType to);
+// What ends an error about types that are not convertible: "; save array.astype('int64')".
+std::string conversionRemedy(DataType to);
 
 // Converts `count` elements; neither pointer need be aligned. Floats are rounded to nearest; an integer that does not
 // fit is an error that names it.

@@ -112,8 +112,8 @@ Expected<std::shared_ptr<PipeRows::Chunk>> PipeRows::receiveChunk() {
       return wrong(column, cat("the array's shape is ", shapeText(shape), ", the plan expects ", want, "]"));
     }
     if (!convertible(header->type, column.target))
-      return wrong(
-          column, cat("the array's elements are ", nameOf(header->type), ", the plan expects ", nameOf(column.target)));
+      return wrong(column, cat("the array's elements are ", nameOf(header->type), ", the plan expects ",
+                               nameOf(column.target), conversionRemedy(column.target)));
     const uint64_t rows = static_cast<uint64_t>(shape[0]);
     if (!isFirst && rows != chunk->rows)
       return wrong(column, cat("the array has ", rows, " rows, that of '", columns_.front().name, "' before it ",

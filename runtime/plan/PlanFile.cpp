@@ -5,6 +5,8 @@
 #include <google/protobuf/stubs/logging.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Hash.h"
@@ -66,6 +68,18 @@ void writeHeader(std::string& file) {
   header.hash = xxh64(std::string_view(file).substr(sizeof header));
   std::memcpy(file.data(), &header, sizeof header);
 }
+
+}  // namespace
+
+bool isPlanFile(const std::string& path) {
+  char magic[sizeof kMagic] = {};
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return std::memcmp(magic, kMagic, sizeof magic) == 0;
+}
+
+namespace {
 
 // What a file holds; the graph is empty where there is none.
 struct Parts {

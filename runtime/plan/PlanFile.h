@@ -29,6 +29,8 @@ Expected<std::string> readGraph(const std::string& path);
 Expected<std::string> serializePlan(const Plan& plan);
 // A plan's file around a payload that need not be a plan's.
 std::string planFile(std::string_view payload);
+// True if a file begins as a plan's does.
+bool isPlanFile(const std::string& path);
 // The payload's hash, as in the header of the plan's file.
 Expected<uint64_t> planHash(const Plan& plan);
 // Writes to a temporary file, syncs and renames, so that `path` is either what it was or the whole plan. `graph`: the

@@ -50,6 +50,15 @@ struct Setting {
     return words.empty() ? text + (type == kSteps ? "STEPS" : type == kFraction ? "FRACTION" : "NUMBER") : text;
   }
 
+  // "a number from 0 to 1"
+  std::string values() const {
+    std::string text;
+    for (std::string_view word : words) text += cat(text.empty() ? "" : " or ", word);
+    if (!words.empty()) return text;
+    if (type == kSteps) return cat("a number of steps, at least ", least);
+    return type == kFraction ? "a number from 0 to 1" : "a number above 0";
+  }
+
   std::optional<double> parse(std::string_view text) const {
     if (!words.empty()) {
       const auto found = std::find(words.begin(), words.end(), text);
@@ -300,6 +309,8 @@ Expected<Schedule> parseSchedule(const std::string& text) {
     const auto setting =
         std::find_if(row->settings.begin(), row->settings.end(), [&](const Setting* s) { return s->name == key; });
     const std::optional<double> number = setting == row->settings.end() ? std::nullopt : (*setting)->parse(value);
+    if (!number && setting != row->settings.end())
+      return Status::error(cat(what, key, " must be ", (*setting)->values(), ", not '", value, "'"));
     if (!number) return Status::error(cat(what, "'", item, "' is not one of ", settingsText(*row, ", ")));
     if (std::find(seen.begin(), seen.end(), key) != seen.end())
       return Status::error(cat(what, "'", key, "' is given twice"));

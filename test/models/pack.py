@@ -125,6 +125,27 @@ def pack(path, into):
         shutil.copy(path, into)
 
 
+def pack_alone(path):
+    """Stores a graph alone: its weights become references into a file that does not exist, and the exporter's stack traces go. Needs onnx."""
+    import onnx
+
+    model, offset = onnx.load(path), 0
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT and tensor.dims:
+            size = len(tensor.raw_data)
+            tensor.ClearField("raw_data")
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            for key, value in (("location", f"{path.stem}.weights"), ("offset", offset), ("length", size)):
+                tensor.external_data.add(key=key, value=str(value))
+            offset += size
+    for node in model.graph.node:
+        for i in reversed(range(len(node.metadata_props))):
+            if node.metadata_props[i].key == "pkg.torch.onnx.stack_trace":
+                del node.metadata_props[i]
+    path.write_bytes(model.SerializeToString())
+    pack(path, path.parent)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=pathlib.Path)

@@ -45,28 +45,12 @@ class ResNet18(torch.nn.Module):
 
 
 def main():
-    import onnx
-
-    from pack import pack
+    from pack import pack_alone
     path = pathlib.Path(__file__).parent / "resnet-18.onnx"
     inputs = (torch.randn(4, 3, SIDE, SIDE), torch.randint(0, CLASSES, (4,)))
     torch.onnx.export(ResNet18().train(), inputs, path, dynamo=True, optimize=False, external_data=False,
                       input_names=["x", "labels"], output_names=["loss"], verbose=False, dynamic_shapes=({0: "batch"}, {0: "batch"}))
-    model, offset = onnx.load(path), 0
-    for tensor in model.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.FLOAT and tensor.dims:
-            size = len(tensor.raw_data)
-            tensor.ClearField("raw_data")
-            tensor.data_location = onnx.TensorProto.EXTERNAL
-            for key, value in (("location", "resnet-18.weights"), ("offset", offset), ("length", size)):
-                tensor.external_data.add(key=key, value=str(value))
-            offset += size
-    for node in model.graph.node:
-        for i in reversed(range(len(node.metadata_props))):
-            if node.metadata_props[i].key == "pkg.torch.onnx.stack_trace":
-                del node.metadata_props[i]
-    path.write_bytes(model.SerializeToString())
-    pack(path, path.parent)
+    pack_alone(path)
 
 
 if __name__ == "__main__":

@@ -403,6 +403,30 @@ TEST(TcpProcessGroup, TooFewProcesses) {
   EXPECT_THAT(cancelled.status().message(), HasSubstr("interrupted"));
 }
 
+TEST(TcpProcessGroup, MissingProcessesAreReportedBeforeTheLimit) {
+  const uint16_t port = freePort();
+  auto join = [&](int64_t rank) {
+    std::vector<std::string> reports;
+    Status status =
+        TcpProcessGroup::join(launchFor(rank, 4, port, milliseconds(900)), nullptr, [&](const std::string& text) {
+          reports.push_back(text);
+        }).status();
+    EXPECT_FALSE(status.ok());
+    return reports;
+  };
+  // Process 2 has joined, and says nothing.
+  std::vector<std::string> second;
+  std::thread other([&] { second = join(2); });
+  const std::vector<std::string> first = join(0);
+  other.join();
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_THAT(first[0], AllOf(HasSubstr("waiting for other processes: 2 of 4"), HasSubstr("missing: 1, 3")));
+  EXPECT_TRUE(second.empty());
+  const std::vector<std::string> alone = join(1);
+  ASSERT_EQ(alone.size(), 1u);
+  EXPECT_THAT(alone[0], HasSubstr("process 1 waits for process 0: "));
+}
+
 TEST(TcpProcessGroup, WhoDoesNotBelongIsRefusedWithTheReason) {
   uint16_t port = freePort();
   std::thread coordinator([&] {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The demo: a byte-level GPT is compiled for four ranks at every ZeRO stage, made weights, and trained on this project's
-own sources for two to three minutes. It ends with a chart of the loss, the memory of all stages, and what to try next.
+"""The demo: a byte-level GPT is compiled for four ranks at every ZeRO stage, initialized, and trained on tiny Shakespeare for two
+minutes. It ends with a chart of the loss, the memory of all stages, text that the trained model writes, and what to try next.
 
-    python3 tools/demo/demo.py --tools build/bin --out build/demo [--seconds 150]
+    python3 tools/demo/demo.py --tools build/bin --out build/demo [--seconds 110]
 """
 import argparse
 import json
@@ -19,8 +19,9 @@ sys.path.append(str(ROOT / "test" / "models"))
 import report  # noqa: E402
 import unpack  # noqa: E402
 
-RANKS, BATCH, SEQUENCE = 4, 8, 256
-OPTIMIZER = "adamw:lr=1e-3,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1"
+RANKS, BATCH, SEQUENCE = 4, 32, 128
+OPTIMIZER = "adamw:lr=3e-3,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1"
+PROMPT, CHARACTERS = "ROMEO:", 300
 
 
 def shown(path):
@@ -31,8 +32,9 @@ class Demo:
     def __init__(self, tools, out):
         self.tools, self.out = pathlib.Path(tools), pathlib.Path(out)
         self.out.mkdir(parents=True, exist_ok=True)
-        self.model = unpack.unpack() / "gpt2-mini.onnx"
-        self.tokens = self.out / "sources.u8"
+        models = unpack.unpack()
+        self.model, self.text = models / "shakespeare.onnx", models / "shakespeare.txt"
+        self.tokens = self.out / "shakespeare.u8"
         self.weights = self.out / "initial.safetensors"
         self.log = self.out / "run.jsonl"
 
@@ -47,7 +49,7 @@ class Demo:
         return self.out / f"gpt-zero{stage}.plan"
 
     def compile(self, stage):
-        self.call("sheaf", "compile", self.model, "-o", self.plan(stage), "--ranks", RANKS, "--zero", stage, "--batch", BATCH,
+        self.call("sheaf", "compile", self.model, "-o", self.plan(stage), *([] if stage == 3 else ["--quiet"]), "--ranks", RANKS, "--zero", stage, "--batch", BATCH,
                   "--optimizer", OPTIMIZER, "--clip-norm", "1.0")
 
     def run(self, steps, *more, show=True):
@@ -56,14 +58,19 @@ class Demo:
                   "--shuffle", 1, "--steps", steps, "--log", self.log, *more, show=show)
         return time.monotonic() - begin
 
-    def gather_text(self):
-        """The project's own sources as one file of bytes, one token each."""
-        listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "*.cpp", "*.h", "*.td", "*.md", "*.py", "*.txt", "*.cmake"],
-                                capture_output=True, check=True, text=True).stdout
-        files = [ROOT / name for name in listed.split("\0") if name]
-        text = b"\n".join(f.read_bytes() for f in files if f.is_file())
-        self.tokens.write_bytes(text)
-        print(f"Text: {len(files)} source files of this project, {len(text):,} bytes, one token a byte.", flush=True)
+    def copy_text(self):
+        """The text under a name that says how it is read: each byte is a token."""
+        self.tokens.write_bytes(self.text.read_bytes())
+        print(f"Text: tiny Shakespeare, {self.tokens.stat().st_size:,} bytes, one token per byte.", flush=True)
+
+    def sample(self):
+        """Prints what the trained model writes."""
+        plan = self.out / "sample.plan"
+        self.call("sheaf", "compile", self.model, "-o", plan, "--ranks", 1, "--batch", 1, "--eval")
+        command = [sys.executable, shown(ROOT / "tools" / "demo" / "sample.py"), shown(plan), shown(self.out / "trained.safetensors"), "--prompt", PROMPT,
+                   "--characters", str(CHARACTERS), "--tools", shown(self.tools)]
+        print("$ python3 " + " ".join(command[1:]), flush=True)
+        subprocess.run(command, check=True)
 
     def step_objects(self):
         return [o for o in map(json.loads, self.log.read_text().splitlines()) if "event" not in o]
@@ -79,19 +86,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tools", required=True)
     parser.add_argument("--out", required=True)
-    parser.add_argument("--seconds", type=float, default=140, help="how long to train (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=110, help="how long to train (default: %(default)s)")
     args = parser.parse_args()
     demo = Demo(args.tools, args.out)
 
-    print("\n1. A GPT of 6 layers, width 384, exported from PyTorch, compiled for four ranks at every ZeRO stage.", flush=True)
+    print("\n1. A GPT of 4 layers, width 128, exported from PyTorch, compiled for four ranks at every ZeRO stage.", flush=True)
     stages = {}
     for stage in range(4):
         demo.compile(stage)
         stages[stage] = json.loads(demo.call("sheaf", "inspect", demo.plan(stage), "--format", "json", show=False))
 
-    print("\n2. The graph came without weights: they are made. Its text is this project.", flush=True)
+    print("\n2. The graph came without weights: they are initialized. The model learns to continue text of Shakespeare's plays.", flush=True)
     demo.call("sheaf", "init", demo.plan(3), "--scheme", "normal:std=0.02", "--seed", 1, "-o", demo.weights)
-    demo.gather_text()
+    demo.copy_text()
     steps = demo.steps_for(args.seconds)
 
     print(f"\n3. Trained at stage 3 for {steps} steps of {BATCH} x {SEQUENCE} bytes.", flush=True)
@@ -103,15 +110,15 @@ def main():
     rate = BATCH * SEQUENCE * len(taken) / sum(o["seconds"] for o in taken)
     last = report.mean(losses[-20:])
     facts = [("parameters", f"{stages[3]['parameters']:,}"), ("ranks", f"{RANKS} on this machine, ZeRO stage 3"),
-             ("steps", f"{len(taken)} of {BATCH} x {SEQUENCE} bytes in {seconds:.0f} s"), ("speed", f"{rate:,.0f} bytes a second"),
+             ("steps", f"{len(taken)} of {BATCH} x {SEQUENCE} bytes in {seconds:.0f} s"), ("speed", f"{rate:,.0f} bytes per second"),
              ("loss", f"{losses[0]:.3f} at first (random bytes: 5.545), {last:.3f} over the last twenty steps"),
-             ("bits a byte", f"{last / 0.6931471805599453:.2f}")]
+             ("bits per byte", f"{last / 0.6931471805599453:.2f}")]
     commands = [f"{shown(demo.tools / 'sheaf')} inspect {shown(demo.plan(3))}                  # memory and communication, every stage",
                 f"{shown(demo.tools / 'sheaf')} inspect {shown(demo.plan(3))} --format text    # the plan, an instruction a line",
                 f"{shown(demo.tools / 'sheaf')} compile {shown(demo.model)} -o gpt.plan --ranks 2 --zero 1 --batch 8 --verbose",
                 f"{shown(demo.tools / 'sheaf-run')} {shown(demo.plan(1))} --resume {shown(demo.out / 'state')} "
                 f"--data input_ids,labels={shown(demo.tokens)} --steps {len(taken) + 20}   # 20 more at another stage"]
-    chart = report.loss_chart(losses, "Training loss, nats a byte", f"{len(taken)} steps, {rate:,.0f} bytes a second on {RANKS} ranks")
+    chart = report.loss_chart(losses, "Training loss, nats per byte", f"{len(taken)} steps, {rate:,.0f} bytes per second on {RANKS} ranks")
     (demo.out / "loss.svg").write_text(chart)
     (demo.out / "summary.html").write_text(report.page(chart, stages, facts, commands))
 
@@ -123,6 +130,8 @@ def main():
     print(f"\nThe chart of the loss: {shown(demo.out / 'loss.svg')}; all of this on a page: {shown(demo.out / 'summary.html')}", flush=True)
     demo.call("sheaf", "report", demo.plan(3), "-o", demo.out / "report.html")
     print(f"The plan to look at, in a browser: {shown(demo.out / 'report.html')}")
+    print("\n5. Text that the trained model writes, at temperature 0.8.\n", flush=True)
+    demo.sample()
     print("\nTo try next:\n  " + "\n  ".join(commands))
     return 0
 

@@ -115,9 +115,9 @@ struct Rows {
                            });
   }
 
-  // One of some words, each of which stands for a value.
+  // One of some words, in any case, each of which stands for a value. `synonyms`: words that help does not list.
   template <auto... Path, typename Value>
-  static Option choice(std::string name, Words<Value> words, std::string help) {
+  static Option choice(std::string name, Words<Value> words, std::string help, Words<Value> synonyms = {}) {
     std::string syntax, fallback;
     std::vector<std::string> names;
     for (const auto& [word, value] : words) {
@@ -126,12 +126,15 @@ struct Rows {
       if (initial<Path...>() == value) fallback = word;
     }
     std::string takes = cat("one of ", listText(names));
+    words.insert(words.end(), synonyms.begin(), synonyms.end());
     Option row = parsed<Path...>(
         std::move(name), std::move(syntax), takes, std::move(help),
-        [words = std::move(words), expected = cat("expected ", takes)](const std::string& text) -> Expected<Value> {
+        [words = std::move(words), names = std::move(names), takes](const std::string& text) -> Expected<Value> {
+          const std::string lower = lowerCase(text);
           for (const auto& [word, value] : words)
-            if (word == text) return value;
-          return Status::error(expected);
+            if (lowerCase(word) == lower) return value;
+          const std::string near = nearest(lower, names);
+          return Status::error(cat("expected ", takes, near.empty() ? "" : cat("; did you mean ", near, "?")));
         });
     row.fallback = std::move(fallback);
     return row;

@@ -167,6 +167,8 @@ Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
     if (attached) name.resize(equals);
     const Option* option = find(rows, name);
     if (!option) {
+      if (auto elsewhere = foreign.find(name); elsewhere != foreign.end())
+        return Status::error(cat(name, " is not an option of ", command, ": ", elsewhere->second));
       std::vector<std::string> names;
       for (const Option& row : rows) names.push_back(row.name);
       for (const Option& row : common(*this)) names.push_back(row.name);

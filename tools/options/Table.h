@@ -90,6 +90,8 @@ struct Table {
   std::vector<Section> sections;
   std::string notes;       // below the options; paragraphs are divided by empty lines
   bool versioned = false;  // is a whole program: takes --version
+  // Options of other programs, each with what the error says that it is not one of this command.
+  std::map<std::string, std::string> foreign = {};
   // An option with which only some others may be given.
   std::map<std::string, std::vector<std::string>> modes = {};
   std::vector<Option> all() const;

@@ -43,6 +43,10 @@ options::Table makeTable() {
       "other, SHEAF_SECRET what they must know to join. See docs/cluster.md.\n\nExit status: 0 done, 1 refused or "
       "failed, 2 wrong usage."};
   table.versioned = true;
+  for (const char* name : {"--batch", "--zero", "--optimizer", "--precision", "--clip-norm", "--loss", "--leaves",
+                           "--micro-batches", "--recompute", "--offload", "--train", "--freeze", "--target",
+                           "--profile", "--ranks-per-node", "--group", "--on-nan", "--loss-scale"})
+    table.foreign[name] = "the plan has it from `sheaf compile`; compile again to change it";
   table.sections = {
       {"Data",
        {Row::parsed<&O::data>(
@@ -186,6 +190,8 @@ options::Table makeTable() {
                                "With a probe of `sheaf profile --target`: measure the device for `sheaf simulate`, and "
                                "with --offload-dir DIR the disk of DIR.")
             .writes({"json"}),
+        Row::flag<&O::quiet>("--quiet",
+                             "Print warnings and errors alone: no progress, and no line about written files."),
         Row::flag<&O::unproved>("--unproved",
                                 "Also run a plan without digests, which cannot be checked against what was compiled."),
         Row::flag<&O::poison>("--poison", "Fill arenas with a pattern first, and log the highest byte touched.")}}};
@@ -194,9 +200,10 @@ options::Table makeTable() {
        {"--eval-data",   "--outputs",      "--ranks",     "--weights",      "--weights-partial", "--weights-dir",
         "--resume",      "--log",          "--log-dir",   "--metrics-file", "--device",          "--allow-mixed-hosts",
         "--offload-dir", "--reduce-order", "--transport", "--no-graphs",    "--tuned",           "--threads-per-rank",
-        "--unproved",    "--poison"}},
+        "--unproved",    "--poison",       "--quiet"}},
       {"--measure",
-       {"--device", "--offload-dir", "--reduce-order", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved"}}};
+       {"--device", "--offload-dir", "--reduce-order", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved",
+        "--quiet"}}};
   return table;
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/RegularFile.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/WrittenPath.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Verify.h"
@@ -65,8 +66,9 @@ int assemble(AssembleOptions& o, const options::Given&) {
     if (Status sound = plan::verifyPlan(*plan); !sound.ok()) return fail(o.text + ": " + sound.message());
     plan::redigest(*plan);
   }
-  Status written = plan::writePlan(o.output, *plan);
-  return written.ok() ? kDone : fail(written.message());
+  if (Status written = plan::writePlan(o.output, *plan); !written.ok()) return fail(written.message());
+  note("wrote " + writtenPath(o.output));
+  return kDone;
 }
 
 }  // namespace

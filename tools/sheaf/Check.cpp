@@ -54,7 +54,7 @@ options::Table checkTable() {
         batchNormRow<O>(), precisionRow<O>()}},
       {"Machine",
        {Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks."),
-        Row::bytes<&O::memory>("--memory", "Memory of a rank.").defaultsTo("this machine's"),
+        Row::bytes<&O::memory>("--memory", "Memory of a rank.").defaultsTo("that of --profile, else this machine's"),
         Row::text<&O::pipeline, &PipelineOptions::profile>(
             "--profile", "NAME|FILE",
             "Machine whose step time is predicted, and for whose devices the step is compiled.")}},
@@ -254,7 +254,7 @@ int check(CheckOptions& o, const options::Given& given) {
   // The batch that the model has may be all there is.
   if (module && o.import.batch == 0)
     o.import.batch = (*module)->getAttrOfType<mlir::IntegerAttr>("train.batch").getInt();
-  if (o.memory == 0) o.memory = exec::machineMemory();
+  if (o.memory == 0 && !given.has("--profile")) o.memory = exec::machineMemory();
   if (Status status = complete(o); !status.ok()) return fail(status.message()), failed;
   if (module && !runTrainPhases(module, o, survey)) module = {};
   if (module) setTraining(*module, o);
@@ -296,7 +296,7 @@ int check(CheckOptions& o, const options::Given& given) {
   } else if (fit) {
     printFit(o, *fit);
   }
-  return module && survey.missing.empty() ? kDone : kFailed;
+  return module && survey.missing.empty() && (!fit || fit->fits()) ? kDone : kFailed;
 }
 
 }  // namespace

@@ -3,9 +3,13 @@
 #include <cstdio>
 
 #include "runtime/base/Print.h"
+#include "runtime/base/Text.h"
+#include "runtime/plan/PlanFile.h"
 
 namespace sheaf::tool {
 namespace {
+
+bool isQuiet = false;
 
 int report(const std::string& message, Exit status) {
   out::fprintf(stderr, "sheaf: error: %s\n", shownMessage(message).c_str());
@@ -27,8 +31,31 @@ int print(const std::string& text) {
 }
 
 int printBytes(const std::string& bytes) {
+  out::clearLine();
   std::fwrite(bytes.data(), 1, bytes.size(), stdout);
   return kDone;
+}
+
+void note(const std::string& text) {
+  if (!isQuiet) out::fprintf(stderr, "sheaf: %s\n", shownLine(text).c_str());
+}
+
+options::Option quietRow() {
+  options::Option row{
+      "--quiet", "",    "",
+      "",        "",    "Print results, warnings and errors alone: no progress, and no line about written files.",
+      "",        false, {}};
+  row.set = [](void*, const std::string&) { return Status(); };
+  return row;
+}
+
+OutputMode::OutputMode(const std::string& command, const options::Given& given) : before_(isQuiet) {
+  isQuiet = given.has("--quiet");
+  if (!isQuiet) progress_ = std::make_unique<Progress>(command);
+}
+
+OutputMode::~OutputMode() {
+  isQuiet = before_;
 }
 
 bool parsed(const options::Table& table, const options::Arguments& arguments, void* target, options::Given& given,
@@ -36,6 +63,12 @@ bool parsed(const options::Table& table, const options::Arguments& arguments, vo
   Expected<options::Given> read = table.parse(arguments, target);
   if (read.ok()) given = std::move(*read);
   if (!read.ok()) status = misuse(read.status().message());
+  if (!given.help && read.ok() && table.positional.syntax == "MODEL.onnx")
+    if (const std::string& model = table.positional.text(target); plan::isPlanFile(model)) {
+      status = fail(cat(model, " is a plan, not an ONNX model: `sheaf-run ", model, "` runs it, `sheaf inspect ", model,
+                        "` shows it"));
+      return true;
+    }
   if (!given.help) return !read.ok();
   switch (*given.help) {
     case options::HelpForm::kMarkdown:

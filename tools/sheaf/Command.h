@@ -2,10 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "tools/options/Rows.h"
+#include "tools/sheaf/Progress.h"
 
 namespace sheaf::tool {
 
@@ -42,6 +44,22 @@ int misuse(const std::string& message);
 int print(const std::string& text);
 int printBytes(const std::string& bytes);
 
+// Prints a line on stderr on what has been done, as in "wrote model.plan (12 KiB)"; not with --quiet.
+void note(const std::string& text);
+
+// The row of --quiet, which every command has.
+options::Option quietRow();
+// While it exists, the command is quiet or shows its progress.
+class OutputMode {
+ public:
+  OutputMode(const std::string& command, const options::Given& given);
+  ~OutputMode();
+
+ private:
+  const bool before_;  // a command that is called by another is as quiet as it is told, for its time
+  std::unique_ptr<Progress> progress_;
+};
+
 // Reads a command line. True: there is nothing else to do, and `status` is the exit status.
 bool parsed(const options::Table& table, const options::Arguments& arguments, void* target, options::Given& given,
             int& status);
@@ -49,11 +67,15 @@ bool parsed(const options::Table& table, const options::Arguments& arguments, vo
 // A command from its table and what it does with the options read.
 template <typename Target>
 Command command(options::Table table, int (*run)(Target& options, const options::Given& given)) {
+  if (table.sections.empty()) table.sections.push_back({"Options", {}});
+  table.sections.back().options.push_back(quietRow());
   auto start = [table, run](const options::Arguments& arguments) {
     Target target;
     options::Given given;
     int status = kDone;
-    return parsed(table, arguments, &target, given, status) ? status : run(target, given);
+    if (parsed(table, arguments, &target, given, status)) return status;
+    OutputMode mode(table.command, given);
+    return run(target, given);
   };
   return {std::move(table), start};
 }

@@ -17,6 +17,7 @@
 #include "runtime/base/Decisions.h"
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/WrittenPath.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
@@ -24,6 +25,7 @@
 #include "runtime/plan/Same.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Summary.h"
+#include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
 #include "runtime/plan/Words.h"
 #include "runtime/profile/Profile.h"
@@ -52,7 +54,8 @@ struct CompileOptions : TrainedOptions {
   std::string gemmEpilogues = "auto", keep = "auto", secondary = "auto";
   std::string like;  // path of a plan
   bool verbose = false, noWeightHashes = false, noGraph = false;
-  std::string deepSpeed;  // path of a configuration
+  double predictedSeconds = 0;  // of a step, on the profile
+  std::string deepSpeed;        // path of a configuration
   std::vector<std::string> ignored;
 };
 
@@ -88,6 +91,17 @@ Expected<MaybeStages> parseStages(const std::string& text) {
   return MaybeStages(stages);
 }
 
+// Options of sheaf-run that are typed here.
+std::map<std::string, std::string> optionsOfRun() {
+  std::map<std::string, std::string> all{
+      {"--lr", "give the learning rate as in --optimizer adamw:lr=1e-3, or when the plan runs, by `sheaf-run --lr`"}};
+  for (const char* name : {"--data", "--steps", "--epochs", "--shuffle", "--eval-every", "--eval-data", "--outputs",
+                           "--weights", "--weights-dir", "--save", "--save-state", "--save-every", "--resume", "--log",
+                           "--log-dir", "--metrics-file", "--trace", "--device", "--transport"})
+    all[name] = "give it when the plan runs, to `sheaf-run`";
+  return all;
+}
+
 options::Table compileTable() {
   using O = CompileOptions;
   using Import = frontend::ImportOptions;
@@ -99,6 +113,7 @@ options::Table compileTable() {
                        Row::positional<&O::model>("MODEL.onnx"),
                        {},
                        ""};
+  table.foreign = optionsOfRun();
   table.sections = {
       {"Job",
        {Row::text<&O::output>("-o", "OUT.plan",
@@ -294,6 +309,7 @@ Status complete(CompileOptions& o) {
   Expected<profile::Profile> profile = schedule::loadProfile(o.pipeline.profile);
   if (!profile.ok()) return profile.status();
   if (!o.profile.empty() && o.choose.memoryLimit == 0) o.choose.memoryLimit = profile->memoryBytes();
+  o.choose.onCandidate = Progress::phase;
   SHEAF_RETURN_IF_ERROR(settleNodes(o, *profile, o.choose));
   return settleSecondaryShards(o);
 }
@@ -374,6 +390,7 @@ bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o, Pla
   mlir::FailureOr<Candidate> chosen = chooseAll(*module->getContext(), module, o);
   if (mlir::failed(chosen)) return false;
   if (!chosen->fits) return fail(tooLarge(*chosen, o)), false;
+  o.predictedSeconds = chosen->seconds;
   mlir::Builder b(module->getContext());
   std::string decision =
       cat("schedule: ", o.import.microBatches > 1 ? cat(o.import.microBatches, " micro-batches, ") : "", chosen->text(),
@@ -402,7 +419,7 @@ bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o, Pla
 
 Status writeText(const std::string& path, const std::string& text) {
   if (path == "-") {
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    (void)printBytes(text);
     return {};
   }
   Expected<AtomicFile> file = AtomicFile::create(path);
@@ -422,10 +439,26 @@ std::vector<std::string> originOptions(mlir::ModuleOp module, const CompileOptio
   return decidingOptions(compileTable(), given, settled);
 }
 
+// The line that ends the command: the plan's file, what it is for, and the command that comes next.
+void notePlan(const CompileOptions& o, const plan::Plan& plan) {
+  const bool trains = plan.body_size() > 0;
+  std::string next = cat("sheaf-run ", o.output, trains ? "" : " --eval");
+  for (const plan::Input& input : plan.inputs())
+    if (plan::isData(input)) next += cat(trains ? " --data " : " --eval-data ", input.name(), "=FILE");
+  note(cat(
+      "wrote ", writtenPath(o.output), ": ", plan.ranks(), plan.ranks() == 1 ? " rank" : " ranks", ", ZeRO-",
+      plan.zero_stage(),
+      trains ? cat(", predicted step ", secondsText(o.predictedSeconds), " on the profile ", o.pipeline.profile) : ""));
+  note(cat("memory per rank: ", bytesText(plan.memory().peak_bytes()), " and at most ",
+           bytesText(plan.memory().library_bytes()), " in libraries"));
+  note(cat("next: ", next, trains ? " --steps K" : ""));
+}
+
 // `like`: the plan that must compute the same bits, if there is one. `graph`: what follows the plan in its file, if
 // anything.
 Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::Given& given, const plan::Plan* like,
                 const PlanGraph* graph, bool& wroteData) {
+  Progress::phase("compiling kernels and proving the plan");
   auto program = *module.getOps<plan_ir::ProgramOp>().begin();
   Status reported = Status::error("");  // a diagnostic has been printed
   std::vector<std::string> notes;
@@ -463,7 +496,9 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::G
   }
   Expected<std::string> section = graph ? graph->bytes() : std::string();
   if (!section.ok()) return section.status();
-  return plan::writePlan(o.output, *plan, *section);
+  SHEAF_RETURN_IF_ERROR(plan::writePlan(o.output, *plan, *section));
+  notePlan(o, *plan);
+  return {};
 }
 
 int compile(CompileOptions& options, const options::Given& stated) {
@@ -512,6 +547,7 @@ int compile(CompileOptions& options, const options::Given& stated) {
 
   std::unique_ptr<mlir::MLIRContext> context = makeContext();
   DiagnosticPrinter diagnostics(*context);
+  Progress::phase("importing the model");
   mlir::OwningOpRef<mlir::ModuleOp> module = importModel(*context, options, options.phase == "import");
   if (!module) return 1;
   std::unique_ptr<PlanGraph> graph;
@@ -538,7 +574,8 @@ int compile(CompileOptions& options, const options::Given& stated) {
       stream << "\n";
     }
     if (Status written = writeText(options.output, text); !written.ok()) return fail(written.message());
-    return 0;
+    if (options.output != "-") note(cat("wrote ", writtenPath(options.output), ": the phase ", options.phase));
+    return kDone;
   }
   bool wroteData = false;
   if (Status written = writeOut(*module, options, given, like.get(), graph.get(), wroteData); !written.ok()) {

@@ -32,11 +32,6 @@ bool within(const std::string& key, const std::string& name) {
   return key == name || key.starts_with(name + ".");
 }
 
-std::string lowerCase(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 std::string numberText(double number) {
   return json::write(json::Value(number == std::floor(number) && std::abs(number) < 1e15
                                      ? json::Value(static_cast<int64_t>(number))

@@ -6,6 +6,7 @@
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/OutputPaths.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/WrittenPath.h"
 #include "runtime/exec/CopiedWeights.h"
 #include "runtime/exec/SavedState.h"
 #include "runtime/exec/WeightFiles.h"
@@ -182,8 +183,9 @@ int exportOnnxModel(const TrainedWeights& weights, const ExportCommandOptions& o
   };
   if (mlir::failed(frontend::exportOnnx(*context, o.model, o.output, {o.import.loss, o.keepTraining}, trained)))
     return kFailed;
-  return print(cat("wrote ", o.output, ": ", trained.names.size(), " parameters",
-                   o.keepTraining ? "" : "; Dropout and BatchNormalization in evaluation mode", "\n"));
+  note(cat("wrote ", writtenPath(o.output), ": ", trained.names.size(), " parameters",
+           o.keepTraining ? "" : "; Dropout and BatchNormalization in evaluation mode"));
+  return kDone;
 }
 
 int exportTrained(ExportCommandOptions& o, const options::Given&) {
@@ -203,7 +205,8 @@ int exportTrained(ExportCommandOptions& o, const options::Given&) {
   if (!safetensors) return exportOnnxModel(*trained, o);
   Status written = writeSafetensors(*trained, o.plan, o.output);
   if (!written.ok()) return fail(written.message());
-  return print(cat("wrote ", o.output, ": ", trained->plan().parameters_size(), " parameters\n"));
+  note(cat("wrote ", writtenPath(o.output), ": ", trained->plan().parameters_size(), " parameters"));
+  return kDone;
 }
 
 }  // namespace

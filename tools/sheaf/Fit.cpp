@@ -36,38 +36,37 @@ options::Table fitTable() {
       "Every figure is that of a plan that was laid out for it, to the byte. A stage fits if the arena and the "
       "libraries' "
       "memory fit together, as sheaf-run counts them."};
-  table.sections = {
-      {"Job",
-       {Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks.")
-            .defaultsTo("")
-            .required("how many ranks are there?"),
-        Row::bytes<&O::memory>("--memory", "Memory of a rank.").required("how much memory per rank, such as 24GiB?"),
-        Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
-                                                 "Global batch: rows of a step, shared by the ranks.")
-            .defaultsTo("one row a rank"),
-        nodesRow<O>("auto"),
-        microBatchesRow<O>(" auto: 1."),
-        reduceRow<O>(),
-        bindingRow<O>(),
-        rowsRow<O>(),
-        constantRow<O>(),
-        lossRow<O>(),
-        optimizerRow<O>(),
-        clipRow<O>(),
-        onNanRow<O>(),
-        trainRow<O>(),
-        freezeRow<O>(),
-        batchNormRow<O>(),
-        precisionRow<O>(),
-        offloadRow<O>(),
-        updateOnRow<O>(),
-        hostMemoryRow<O>(),
-        fileSpaceRow<O>(),
-        fileGenerationsRow<O>(),
-        Row::text<&O::pipeline, &PipelineOptions::profile>(
-            "--profile", "NAME|FILE",
-            "Machine whose step time is predicted, and for whose devices the step is compiled.")}},
-      {"Output", {Row::flag<&O::json>("--json", "Print JSON.")}}};
+  table.sections = {{"Job",
+                     {Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks.")
+                          .defaultsTo("")
+                          .required("how many ranks are there?"),
+                      Row::bytes<&O::memory>("--memory", "Memory per rank.").defaultsTo("that of --profile"),
+                      Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
+                                                               "Global batch: rows of a step, shared by the ranks.")
+                          .defaultsTo("one row a rank"),
+                      nodesRow<O>("auto"),
+                      microBatchesRow<O>(" auto: 1."),
+                      reduceRow<O>(),
+                      bindingRow<O>(),
+                      rowsRow<O>(),
+                      constantRow<O>(),
+                      lossRow<O>(),
+                      optimizerRow<O>(),
+                      clipRow<O>(),
+                      onNanRow<O>(),
+                      trainRow<O>(),
+                      freezeRow<O>(),
+                      batchNormRow<O>(),
+                      precisionRow<O>(),
+                      offloadRow<O>(),
+                      updateOnRow<O>(),
+                      hostMemoryRow<O>(),
+                      fileSpaceRow<O>(),
+                      fileGenerationsRow<O>(),
+                      Row::text<&O::pipeline, &PipelineOptions::profile>(
+                          "--profile", "NAME|FILE",
+                          "Machine whose step time is predicted, and for whose devices the step is compiled.")}},
+                    {"Output", {Row::flag<&O::json>("--json", "Print JSON.")}}};
   return table;
 }
 
@@ -95,6 +94,7 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, FitOptions o, int64_t sta
   choices.memoryLimit = o.memory;
   choices.retention = false;  // what does it take at least?
   choices.wholeMemory = true;
+  choices.onCandidate = Progress::phase;
   if (!recompute) {
     o.pipeline.offload = o.offload.spaces;
     choices.offload = o.offload.automatic;
@@ -234,7 +234,6 @@ void printFit(const FitOptions& o, const Fit& fit) {
   for (const auto& [kind, bytes] : stages.front().plain.kinds)
     if (kind != plan::CONSTANTS) out::printf(" %11s", plan::word(kind).c_str());
   out::printf(" %11s %11s\n", "arena", "libraries");
-  bool any = false;
   for (const Stage& stage : stages) {
     out::printf("ZeRO-%lld\n", static_cast<long long>(stage.stage));
     printLayout(stage.plain, o, "as it is");
@@ -243,12 +242,11 @@ void printFit(const FitOptions& o, const Fit& fit) {
       printLayout(*stage.offloaded, o, "offloading");
       out::printf("  %-11s %s\n", "", stage.offloaded->text.c_str());
     }
-    any |= stage.best().fits;
   }
   printResources(fit.resources, fit.bound, fit.seconds);
   printWear(fit.wear);
   printBaselines(fit.baselines, fit.seconds);
-  out::printf("\n%s\n", any ? "It fits." : "It does not fit.");
+  out::printf("\n%s\n", fit.fits() ? "It fits." : "It does not fit.");
   if (fewest > 0)
     out::printf("At least %lld rank%s needed%s, with ZeRO-3, recomputation and the same number of rows a rank.\n",
                 static_cast<long long>(fewest), fewest == 1 ? " is" : "s are", offloads(o) ? " without offload" : "");
@@ -270,6 +268,7 @@ Status complete(FitOptions& o) {
   Expected<profile::Profile> machine = schedule::loadProfile(o.pipeline.profile);
   if (!machine.ok()) return machine.status();
   o.mostRanks = mostRanks(*machine);
+  if (o.memory == 0) o.memory = machine->memoryBytes();
   ChooseOptions any;
   SHEAF_RETURN_IF_ERROR(settleNodes(o, *machine, any));
   // As `compile --target` does: what calls keep in memory depends on the device.
@@ -348,10 +347,14 @@ std::optional<Fit> layOutStages(mlir::MLIRContext& context, const FitOptions& op
   return fit;
 }
 
-static int runFit(FitOptions& options, const options::Given&) {
+static int runFit(FitOptions& options, const options::Given& given) {
+  if (options.memory == 0 && !given.has("--profile"))
+    return misuse(
+        "--memory SIZE is missing: how much memory per rank, such as 24GiB? With --profile it is the profile's");
   if (Status status = complete(options); !status.ok()) return fail(status.message());
   std::unique_ptr<mlir::MLIRContext> context = makeContext();
   DiagnosticPrinter diagnostics(*context);
+  Progress::phase("importing the model");
   mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(*context, options);
   if (!trained) return kFailed;
   std::optional<Fit> fit = layOutStages(*context, options, *trained);
@@ -360,7 +363,7 @@ static int runFit(FitOptions& options, const options::Given&) {
     out::printf("%s\n", json::write(fitJson(options, *fit), 2).c_str());
   else
     printFit(options, *fit);
-  return kDone;
+  return fit->fits() ? kDone : kFailed;
 }
 
 Command fitCommand() {

@@ -1,6 +1,7 @@
 // What a training step needs on a rank at each ZeRO stage: of `sheaf fit`, and of `sheaf check`.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -56,6 +57,11 @@ struct Fit {
   Resources resources;
   Wear wear;
   Baselines baselines;
+
+  // True if a stage fits.
+  bool fits() const {
+    return std::any_of(stages.begin(), stages.end(), [](const Stage& stage) { return stage.best().fits; });
+  }
 };
 
 // Derives what follows from the options.

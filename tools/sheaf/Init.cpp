@@ -4,6 +4,7 @@
 
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/WrittenPath.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/io/Safetensors.h"
 #include "runtime/plan/Types.h"
@@ -62,8 +63,10 @@ Status write(const plan::Plan& plan, double deviation, int64_t seed, const std::
 int initialize(InitOptions& o, const options::Given&) {
   Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(o.plan);
   if (!plan.ok()) return fail(plan.status().message());
-  Status written = write(**plan, o.deviation, o.seed, o.output);
-  return written.ok() ? kDone : fail(written.message());
+  if (Status written = write(**plan, o.deviation, o.seed, o.output); !written.ok()) return fail(written.message());
+  note(cat("wrote ", writtenPath(o.output), ": initial weights; give them to `sheaf-run ", o.plan, " --weights ",
+           o.output, "`"));
+  return kDone;
 }
 
 }  // namespace

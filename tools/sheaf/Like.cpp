@@ -40,9 +40,9 @@ std::optional<Values> take(std::map<std::string, Values>& map, const std::string
 }  // namespace
 
 std::vector<std::string> givenOptions(const options::Table& table, const options::Given& given) {
-  static const std::set<std::string> kLeftOut{"-o",         "--verbose",    "--no-weight-hashes",
-                                              "--no-graph", "--compile-to", "--format",
-                                              "--like",     "--deepspeed",  "--ignore"};
+  static const std::set<std::string> kLeftOut{
+      "-o",       "--verbose", "--no-weight-hashes", "--no-graph", "--compile-to",
+      "--format", "--like",    "--deepspeed",        "--ignore",   "--quiet"};
   std::vector<std::string> list;
   for (const options::Option& option : table.all()) {
     const auto values = given.values.find(option.name);

@@ -3,6 +3,7 @@
 
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/WrittenPath.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/Measure.h"
 #include "runtime/plan/Digests.h"
@@ -20,8 +21,10 @@ int writeProbe(const codegen::KernelTargets& targets, int64_t ranks, const std::
   plan::Plan probe;
   if (!compileProbe(targets, ranks, probe)) return 1;
   plan::redigest(probe);
-  Status written = plan::writePlan(output, probe);
-  return written.ok() ? 0 : fail(written.message());
+  if (Status written = plan::writePlan(output, probe); !written.ok()) return fail(written.message());
+  note(cat("wrote ", writtenPath(output), ": a probe; next, on the machine to measure: sheaf-run ", output,
+           " --measure P.json"));
+  return kDone;
 }
 
 int measureHere(measure::MeasureOptions options, const std::string& output) {
@@ -32,11 +35,12 @@ int measureHere(measure::MeasureOptions options, const std::string& output) {
   if (!device.ok()) return fail(device.status().message());
   if (!compileProbe({}, options.ranks, options.kernels)) return 1;
   options.samples = plan::samplesOf(options.kernels);
-  options.progress = [](const std::string& what) { out::fprintf(stderr, "sheaf: %s\n", what.c_str()); };
+  options.progress = note;
   Expected<profile::Profile> measured = measure::measureMachine(**device, options);
   if (!measured.ok()) return fail(measured.status().message());
-  Status written = exec::writeProfile(*measured, *file);
-  return written.ok() ? 0 : fail(written.message());
+  if (Status written = exec::writeProfile(*measured, *file); !written.ok()) return fail(written.message());
+  note(cat("wrote ", writtenPath(output), ": a profile; give it to --profile"));
+  return kDone;
 }
 
 struct ProfileOptions {

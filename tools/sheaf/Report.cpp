@@ -11,6 +11,7 @@
 #include "runtime/base/OutputPaths.h"
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/WrittenPath.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
@@ -124,6 +125,7 @@ int report(ReportOptions& o, const options::Given&) {
     text = std::move(*made);
   }
   if (Status written = write(o.output, text); !written.ok()) return fail(written.message());
+  note(cat("wrote ", writtenPath(o.output), o.json ? "" : ": open it in a browser"));
   if (in.measured) printDifferences(in);
   return kDone;
 }

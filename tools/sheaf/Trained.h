@@ -101,11 +101,19 @@ options::Option lossRow() {
 }
 template <typename O>
 options::Option optimizerRow() {
-  return options::Rows<O>::template text<&O::optimizer>("--optimizer", "NAME[:key=value,...]",
-                                                        "sgd (lr, momentum, dampening, nesterov, weight_decay), adam "
-                                                        "or adamw (lr, beta1, beta2, eps, weight_decay), "
-                                                        "with PyTorch's formulas and defaults; adamw_hf, the same with "
-                                                        "those of transformers; lion (lr, beta1, beta2, weight_decay).")
+  // The name in any case, as in AdamW.
+  auto parse = [](const std::string& text) -> Expected<std::string> {
+    if (text.empty()) return Status::error("expected NAME[:key=value,...]");
+    const size_t colon = std::min(text.find(':'), text.size());
+    return lowerCase(text.substr(0, colon)) + text.substr(colon);
+  };
+  return options::Rows<O>::template parsed<&O::optimizer>(
+             "--optimizer", "NAME[:key=value,...]", "NAME[:key=value,...]",
+             "sgd (lr, momentum, dampening, nesterov, weight_decay), adam "
+             "or adamw (lr, beta1, beta2, eps, weight_decay), "
+             "with PyTorch's formulas and defaults; adamw_hf, the same with "
+             "those of transformers; lion (lr, beta1, beta2, weight_decay).",
+             parse)
       .defaultsTo("the model's own, else adamw")
       .decidesBits();
 }
@@ -129,7 +137,13 @@ options::Option precisionRow() {
              "--precision", dialectWords<train::Precision>(),
              "Type of parameters, activations and gradients in memory. tf32: f32 whose products GPUs may round "
              "operands of to "
-             "TF32; bf16 and f16: the optimizer keeps f32 weights, and kernels compute in f32.")
+             "TF32; bf16 and f16: the optimizer keeps f32 weights, and kernels compute in f32.",
+             options::Words<train::Precision>{{"fp32", train::Precision::f32},
+                                              {"float32", train::Precision::f32},
+                                              {"fp16", train::Precision::f16},
+                                              {"float16", train::Precision::f16},
+                                              {"half", train::Precision::f16},
+                                              {"bfloat16", train::Precision::bf16}})
       .decidesBits();
 }
 template <typename O>

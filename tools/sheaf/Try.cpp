@@ -118,7 +118,7 @@ class Trials {
   std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
 
   bool compile(const options::Arguments& division, const std::string& plan) const {
-    options::Arguments arguments{options_.model, "-o", plan, "--batch", cat(options_.import.batch), "--no-graph"};
+    options::Arguments arguments{options_.model, "-o", plan, "--batch", cat(options_.import.batch), "--no-graph", "--quiet"};
     arguments.insert(arguments.end(), division.begin(), division.end());
     arguments.insert(arguments.end(), options_.others.begin(), options_.others.end());
     return compileCommand().run(arguments) == kDone;
@@ -165,7 +165,7 @@ class Trials {
     run.steps = 1;
     run.gradients = gradients;
     run.log = file("log");
-    run.quiet = true;
+    run.silent = true;
     exec::RunControl control;
     SHEAF_RETURN_IF_ERROR(exec::run(run, control));
     Expected<MappedFile> log = MappedFile::open(run.log);

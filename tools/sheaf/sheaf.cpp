@@ -79,6 +79,11 @@ int help(options::HelpForm form, const std::vector<tool::Command>& all) {
 }
 
 int unknown(const std::string& name, const std::vector<tool::Command>& all) {
+  for (const char* run : {"run", "train", "eval", "evaluate", "predict", "infer"})
+    if (name == run)
+      return tool::misuse(cat("unknown command '", name,
+                              "': plans are run by the program `sheaf-run`, as in `sheaf-run ",
+                              "OUT.plan --data NAME=FILE --steps K`; with --eval it evaluates"));
   std::vector<std::string> names{"help"};
   for (const tool::Command& command : all) names.push_back(nameOf(command));
   const std::string near = nearest(name, names);

@@ -22,6 +22,8 @@ constexpr std::chrono::milliseconds kLook(100);
 // Limits on connections that have not identified themselves: time, and number at once.
 constexpr std::chrono::seconds kHelloTime(10);
 constexpr size_t kMaxPending = 256;
+// Until the first report of missing processes, at most a third of the limit, and between two.
+constexpr std::chrono::milliseconds kFirstReport(10000), kNextReport(30000);
 constexpr size_t kMaxText = 256;
 // A packed member: its host name, its address, and their sizes.
 constexpr size_t kMaxMemberBytes = kMaxText + 128;
@@ -39,6 +41,23 @@ std::string hostName() {
   gethostname(name, sizeof name - 1);
   return name;
 }
+
+using Report = std::function<void(const std::string& text)>;
+
+// Says when it is time to report what a process waits for.
+class ReportTimes {
+ public:
+  explicit ReportTimes(std::chrono::milliseconds limit) : next_(Clock::now() + std::min(kFirstReport, limit / 3)) {}
+  bool isDue() {
+    const Clock::time_point now = Clock::now();
+    if (now < next_) return false;
+    next_ = now + kNextReport;
+    return true;
+  }
+
+ private:
+  Clock::time_point next_;
+};
 
 struct Hello {
   uint64_t protocol = 0, size = 0, rank = 0;
@@ -79,10 +98,11 @@ std::optional<uint64_t> protocolOf(const Frame& frame) {
 class Coordinator {
  public:
   // `secret`: null without one.
-  Coordinator(const Launch& launch, const Secret* secret, const std::function<bool()>& cancelled)
+  Coordinator(const Launch& launch, const Secret* secret, const std::function<bool()>& cancelled, const Report& waits)
       : launch_(launch),
         secret_(secret),
         cancelled_(cancelled),
+        waits_(waits),
         joined_(static_cast<size_t>(launch.size - 1)),
         hosts_(joined_.size()),
         handshakes_(joined_.size()) {}
@@ -94,8 +114,10 @@ class Coordinator {
           cat("process 0: ", listener.status().message(), "; SHEAF_RENDEZVOUS=host:port names another"));
     Acceptor<Unknown> acceptor(std::move(*listener), {kMaxPending, kHelloTime});
     auto deadline = Clock::now() + launch_.limit;
+    ReportTimes times(launch_.limit);
     while (missing() > 0) {
       if (cancelled_ && cancelled_()) return end(gaveUp());
+      if (waits_ && times.isDue()) waits_(cat("waiting for other processes: ", whoIsMissing()));
       if (Clock::now() >= deadline) return end(tooLate(acceptor.others()));
       std::vector<int> others;
       for (const auto& one : joined_)
@@ -208,13 +230,17 @@ class Coordinator {
     return {};
   }
 
-  Status tooLate(const std::string& others) const {
+  std::string whoIsMissing() const {
     std::vector<std::string> names;
     for (size_t i = 0; i < joined_.size(); ++i)
       if (!joined_[i]) names.push_back(std::to_string(i + 1));
-    return Status::error(cat("after ", seconds(launch_.limit), " ", launch_.size - static_cast<int64_t>(missing()),
-                             " of ", launch_.size, " processes have joined at ", text(launch_.rendezvous),
-                             "; missing: ", listText(names), refused_, others, " (SHEAF_TIMEOUT changes the limit)"));
+    return cat(launch_.size - static_cast<int64_t>(missing()), " of ", launch_.size, " processes have joined at ",
+               text(launch_.rendezvous), "; missing: ", listText(names), refused_);
+  }
+
+  Status tooLate(const std::string& others) const {
+    return Status::error(
+        cat("after ", seconds(launch_.limit), " ", whoIsMissing(), others, " (SHEAF_TIMEOUT changes the limit)"));
   }
 
   // Processes that have joined must not wait for a job that does not begin.
@@ -255,6 +281,7 @@ class Coordinator {
   const Launch& launch_;
   const Secret* const secret_;
   const std::function<bool()>& cancelled_;
+  const Report& waits_;
   std::vector<std::optional<Connection>> joined_;  // of process 1 on
   std::vector<std::string> hosts_;
   std::vector<std::pair<std::string, std::string>> handshakes_;  // each one's hello and challenge
@@ -329,7 +356,7 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const Secret* secr
 
 }  // namespace
 
-Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled) {
+Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled, const Report& waits) {
   if (launch.size == 1) return Joined{{}, {{hostName(), "127.0.0.1"}}};
   allowMostOpenFiles();  // a large job needs more than a shell grants
   std::optional<Secret> opened;
@@ -339,15 +366,17 @@ Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& canc
     opened = std::move(*secret);
   }
   const Secret* secret = opened ? &*opened : nullptr;
-  if (launch.rank == 0) return Coordinator(launch, secret, cancelled).run();
+  if (launch.rank == 0) return Coordinator(launch, secret, cancelled, waits).run();
   // Process 0 gives up first, because it can name the missing processes.
   auto deadline = Clock::now() + launch.limit + std::min<std::chrono::milliseconds>(launch.limit, kHelloTime);
   std::string why;
+  ReportTimes times(launch.limit);
   while (Clock::now() < deadline) {
     if (cancelled && cancelled()) return gaveUp();
     Expected<std::optional<Joined>> joined = tryJoin(launch, secret, cancelled, deadline, why);
     if (!joined.ok()) return joined.status();
     if (*joined) return std::move(**joined);
+    if (waits && times.isDue()) waits(cat("process ", launch.rank, " waits for process 0: ", why));
     std::this_thread::sleep_for(kLook);
   }
   return Status::error(cat("process ", launch.rank, " did not reach process 0 within ", seconds(launch.limit), ": ",

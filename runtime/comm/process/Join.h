@@ -27,10 +27,12 @@ struct Joined {
   std::vector<Member> members;
 };
 
-// Joins the job within launch.limit. `cancelled` (optional) is called several times per second; true gives up.
-// Connections that do not belong to the job are refused; only a process that knows the secret gets a reason
-// that names the job.
-Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled);
+// Joins the job within launch.limit. `cancelled` (optional) is called several times per second; true gives up. `waits`
+// (optional) is called after 10 seconds, or a third of the limit if that is less, and then every 30: on process 0 with
+// a text that names the missing processes, on others while they do not reach process 0. Connections that do not belong
+// to the job are refused; only a process that knows the secret gets a reason that names the job.
+Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled,
+                         const std::function<void(const std::string& text)>& waits = nullptr);
 
 // They have more than one address, so there is a network between them.
 bool onSeveralHosts(const std::vector<Member>& members);

@@ -25,9 +25,10 @@ std::string seconds(std::chrono::milliseconds time) {
 
 }  // namespace
 
-Expected<std::unique_ptr<TcpProcessGroup>> TcpProcessGroup::join(const Launch& launch,
-                                                                 const std::function<bool()>& cancelled) {
-  Expected<Joined> joined = joinJob(launch, cancelled);
+Expected<std::unique_ptr<TcpProcessGroup>> TcpProcessGroup::join(
+    const Launch& launch, const std::function<bool()>& cancelled,
+    const std::function<void(const std::string& text)>& waits) {
+  Expected<Joined> joined = joinJob(launch, cancelled, waits);
   if (!joined.ok()) return joined.status();
   auto refuse = [](std::vector<Connection>& connections, const Status& why) {
     for (Connection& connection : connections) {

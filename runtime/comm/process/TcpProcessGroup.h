@@ -22,9 +22,10 @@ class TcpProcessGroup : public ProcessGroup {
   // Largest message of one process, in bytes.
   static constexpr uint64_t kMaxMessageBytes = uint64_t{64} << 20;
 
-  // Returns when all processes have joined. `cancelled` returning true ends the wait.
-  static Expected<std::unique_ptr<TcpProcessGroup>> join(const Launch& launch,
-                                                         const std::function<bool()>& cancelled = nullptr);
+  // Returns when all processes have joined. `cancelled` and `waits` as in joinJob().
+  static Expected<std::unique_ptr<TcpProcessGroup>> join(
+      const Launch& launch, const std::function<bool()>& cancelled = nullptr,
+      const std::function<void(const std::string& text)>& waits = nullptr);
   // Without leave() before, the other processes treat it as a failure.
   ~TcpProcessGroup() override;
 

@@ -115,6 +115,8 @@ Status CpuContext::issue(const plan::Instruction& instruction, std::shared_ptr<c
   if (world_->abort.raised()) return world_->abort.status();
   const plan::Plan& plan = *world_->plan;
   auto fail = [&](const Status& status) {
+    // An error of the data names the input, the file and the row.
+    if (instruction.has_input() && status.message().starts_with("input '")) return status;
     return Status::error("rank " + std::to_string(rank_) + ": " + plan::describe(plan, instruction) + ": " +
                          status.message());
   };

@@ -181,7 +181,7 @@ def terminal(session):
     wide = at_terminal(session, 120, {"LC_ALL": "C.UTF-8"})
     lines = wide.split("\r\033[K")
     expect(len(lines) > 2 and wide.count("\n") == 1, f"a line is not redrawn: {wide!r}")
-    last = re.fullmatch(r"step 800/800  loss \d\.\d+  [\d,.kM ]+ samples/s  0s left  ([▁-█]{12,24})\s*", lines[-1])
+    last = re.fullmatch(r"step 800/800  loss \d\.\d+  lr 0\.001  norm [\de.-]+  [\d,.kM ]+ samples/s  \d+s, 0s left  ([▁-█]{12,24})\s*", lines[-1])
     expect(last, f"the last line is {lines[-1]!r}")
     # The model learns: the loss is highest at the start.
     expect(last[1][0] == "█" and last[1][-1] in "▁▂", f"the loss runs {last[1]}")

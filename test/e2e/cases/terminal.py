@@ -1,0 +1,104 @@
+"""What a terminal shows, and what is printed without one, compared with test/e2e/terminal.txt: numbers and times are masked, and the chart of the loss is left out.
+
+    python3 test/e2e/run.py --tools build/release/bin --only '^terminal/' with SHEAF_WRITE_TERMINAL=1 writes the file again. `watching/terminal` tests
+the chart.
+"""
+import fcntl
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import termios
+
+from harness import MODELS, ROOT, Case, expect
+
+TRANSCRIPTS = ROOT / "test" / "e2e" / "terminal.txt"
+COLUMNS = 110
+DATA = ["--data", "x=x.npy", "--data", "labels=labels.npy"]
+COMPILE = ["sheaf", "compile", "mlp.onnx", "-o", "m.plan", "--ranks", "2", "--zero", "3", "--batch", "16"]
+RUN = ["sheaf-run", "m.plan", *DATA]
+LONG = "long.jsonl"
+# What follows each other in one folder; True: Ctrl-C is typed as soon as the log has a step.
+STEPS = [
+    (COMPILE, False),
+    ([*COMPILE, "--quiet"], False),
+    (["sheaf", "report", "m.plan", "-o", "m.html"], False),
+    ([*RUN, "--steps", "60", "--save", "w.safetensors", "--save-state", "state", "--log", "run.jsonl"], False),
+    (["sheaf", "export", "m.plan", "--weights", "w.safetensors", "--model", "mlp.onnx", "-o", "trained.onnx"], False),
+    ([*RUN, "--steps", "100000000", "--resume", "state", "--save-state", "state", "--log", LONG], True),
+    ([*RUN, "--steps", "60", "--quiet", "--save", "w.safetensors"], False),
+    ([*RUN, "--steps", "60", "--data", "x=x.npy"], False),
+]
+
+
+def cases(session):
+    yield Case("terminal/shown", lambda: compared(session, True))
+    yield Case("terminal/without-one", lambda: compared(session, False))
+
+
+def rendered(text):
+    """The lines that stay on a terminal: what is after a carriage return replaces its line."""
+    return "\n".join(line.rsplit("\r\033[K", 1)[-1].rstrip("\r") for line in text.replace("\r\n", "\n").split("\n"))
+
+
+def masked(text):
+    text = re.sub(r"  [▁-█]+", "", text)
+    text = re.sub(r"\b\d[\d,.]*(e[-+]?\d+)?(?= (?:[num]?s)\b)", "#", text)
+    text = re.sub(r"\b(?:\d+h\d+m|\d+m\d+s|\d+s)\b", "#s", text)
+    text = re.sub(r"(?<![\w-])-?\d[\d,.]*(?:e[-+]?\d+)?(?![\w-])", "#", text)
+    text = re.sub(r"# [num]?s\b", "# s", text)
+    text = re.sub(r"step-\d+", "step-#", text)
+    return re.sub(r"# (?:[KMG]i)?B\b", "# B", text)
+
+
+def run(command, where, terminal, interrupt, tools):
+    """What a command prints in a folder."""
+    command, environment = [str(tools / command[0]), *command[1:]], {**os.environ, "LC_ALL": "C.UTF-8"}
+    if terminal:
+        here, there = pty.openpty()
+        fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+    else:
+        here, there = os.pipe()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=there, stderr=there, cwd=where, env=environment)
+    os.close(there)
+    text = b""
+    while True:
+        log = where / LONG
+        if interrupt and log.exists() and '"loss"' in log.read_text():
+            process.send_signal(signal.SIGINT)
+            interrupt = False
+        if interrupt and not select.select([here], [], [], 0.02)[0]:
+            continue
+        try:
+            piece = os.read(here, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        text += piece
+    os.close(here)
+    process.wait()
+    return text.decode()
+
+
+def compared(session, terminal):
+    where, found = session.folder(), ""
+    for name in ("mlp.onnx", "mlp.x.npy", "mlp.labels.npy"):
+        shutil.copy(MODELS / name, where / name.replace("mlp.x", "x").replace("mlp.labels", "labels"))
+    for command, interrupt in STEPS:
+        text = run(command, where, terminal, interrupt, session.tools)
+        expect(terminal or "\r" not in text and "\033" not in text, f"there is no terminal, and it prints {text!r}")
+        text = rendered(text)
+        expect(all(len(line) < COLUMNS for line in text.split("\n")) or not terminal or "next:" in text or "--resume" in text, f"a line is wrapped:\n{text}")
+        found += f"$ {' '.join(command)}\n{masked(text.replace(str(session.tools) + '/', ''))}"
+    title = "# On a terminal" if terminal else "# Without a terminal"
+    parts = TRANSCRIPTS.read_text().split("\n\n# ") if TRANSCRIPTS.exists() else []
+    parts = {"# " + part.lstrip("# ").split("\n", 1)[0]: part.split("\n", 1)[1].strip() for part in parts}
+    if os.environ.get("SHEAF_WRITE_TERMINAL"):
+        parts[title] = found.strip()
+        TRANSCRIPTS.write_text("\n\n".join(f"{name}\n{text}" for name, text in sorted(parts.items())) + "\n")
+    expect(parts.get(title) == found.strip(), f"{title}: it prints\n{found}")

@@ -1,0 +1,36 @@
+// Shows on stderr what a command that takes long is doing: on a terminal after 2 seconds, in a line that is redrawn
+// every second; elsewhere in a line every 30 seconds.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+
+#include "runtime/base/Threads.h"
+
+namespace sheaf::tool {
+
+class Progress {
+ public:
+  // `command`: "sheaf compile". The innermost one shows the phases.
+  explicit Progress(std::string command);
+  ~Progress();
+  Progress(const Progress&) = delete;
+
+  // Says what the command does from now on, as in "importing model.onnx". Without a Progress this does nothing.
+  static void phase(const std::string& text);
+
+ private:
+  void run();
+
+  const std::string command_;
+  Progress* const outer_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool end_ = false;
+  std::string phase_;
+  Thread thread_;
+};
+
+}  // namespace sheaf::tool
