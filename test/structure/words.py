@@ -4,7 +4,8 @@
     python3 test/structure/words.py [FOLDER]
 
 Matching ignores case. Words are matched whole; in identifiers also as a part of camelCase or snake_case. A word may be
-allowed in some places, each with the reason.
+allowed in some places, each with the reason. README.md and docs/ do not use the retired words that docs/glossary.md lists in
+its second table, except in code.
 """
 import pathlib
 import re
@@ -81,6 +82,34 @@ def pattern(word):
     return re.compile(rf"(?i:(?<![A-Za-z]){word}(?![A-Za-z]))" if not word.startswith("(?<") else rf"(?i:{word}(?![A-Za-z]))")
 
 
+GLOSSARY = "docs/glossary.md"
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.M | re.S)
+
+
+def retired(text):
+    """The glossary's second table: each retired phrase, with what to write instead."""
+    rows = text.partition("\n## Retired words\n")[2].partition("\n## ")[0]
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in rows.split("\n") if line.startswith("|")]
+    return {phrase: instead for words, instead in cells[2:] for phrase in words.split(", ")}
+
+
+def retired_words(root, names):
+    """One text for each retired phrase in a page: whole words, ignoring case, also over the end of a line."""
+    if GLOSSARY not in names:
+        return []
+    words = retired((root / GLOSSARY).read_text())
+    found = [] if words else [f"{GLOSSARY}: the section 'Retired words' has no table"]
+    pages = [n for n in names if n == "README.md" or (n.startswith("docs/") and n.endswith(".md") and n != GLOSSARY)]
+    for name in pages:
+        text = CODE.sub(lambda code: re.sub(r"[^\n]", " ", code.group(0)), (root / name).read_text())
+        for phrase, instead in words.items():
+            expression = r"(?i)(?<![\w-])" + r"\s+".join(map(re.escape, phrase.split())) + r"(?![\w-])"
+            for match in re.finditer(expression, text):
+                line = text.count("\n", 0, match.start()) + 1
+                found.append(f"{name}:{line}: '{' '.join(match.group(0).split())}': write '{instead}' ({GLOSSARY})")
+    return found
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2])
     listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
@@ -103,6 +132,7 @@ def main():
                 if not places:
                     where = f"{name}:{number}" if number else name
                     wrong.append(f"{where}: '{found.group(0).strip()}': write {WORDS[word]}")
+    wrong += retired_words(root, names)
     if root == pathlib.Path(__file__).resolve().parents[2]:
         wrong += [f"test/structure/words.py: '{word}' does not occur in {place} and need not be allowed there"
                   for word, places in ALLOWED.items() for place in places if (word, place) not in used]
