@@ -21,7 +21,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured processor build demo test quick test-browser readme headers format fuzz rows mutants bits kills attacks breaks bench predict docs dist wheel deb kit install clean
+.PHONY: help setup configured processor build demo test quick test-browser readme headers format fuzz rows converge mutants bits kills attacks breaks bench predict docs dist wheel deb kit install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ fuzz: build ## RUNS mutated models, plans, data and state files, none of which m
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-fuzz
 	@python3 test/fuzz/corpus.py --tools $(folder)/bin --out $(folder)/fuzz
 	@$(folder)/test/bin/sheaf-fuzz --corpus $(folder)/fuzz --runs $(RUNS) --jobs $(JOBS)
+
+converge: build ## trainings to their end by both sides, over five seeds (PYTORCH, some four hours; goes on where it stopped)
+	@$(PYTORCH) test/bench/converge.py --tools $(folder)/bin --out build/converge
 
 rows: build ## losses in which rows meet, by both of PyTorch's exporters, however the batch is divided (PYTORCH, some 20 minutes)
 	@$(PYTORCH) test/e2e/rows.py --tools $(folder)/bin

@@ -86,7 +86,7 @@ SMALL, LARGE = Setting("gpt2-mini", 1, 0, 8, 2), Setting("gpt2-124m", 1, 0, 1, 2
 SMALL_16 = dataclasses.replace(SMALL, batch=16)
 SMALL_4, LARGE_4 = Setting("gpt2-mini", 4, 3, 8, 1), Setting("gpt2-124m", 4, 3, 4, 1)
 TINY_4 = Setting("gpt2-tiny", 4, 3, 8, 1)
-IMAGES = Setting("resnet-18", 1, 0, 32, 2)
+IMAGES, VIT = Setting("resnet-18", 1, 0, 32, 2), Setting("vit", 1, 0, 32, 2)
 ONE = ("PyTorch", ("eager", "compile"), ("eager", "compile", "max-autotune"))
 OF_IMAGES = ("PyTorch", ("eager", "compile"), (*ONE[2], *(f"{way}+channels-last" for way in ONE[2])))
 FSDP2 = ("FSDP2", ("fsdp2",), ("fsdp2", "fsdp2+compile"))
@@ -105,6 +105,7 @@ RACES = (
     Race(by_processes(SMALL_4), *FSDP2, 9, 3),
     Race(TINY_4, *ONE, 9, 100, 1.0, ranks=1, threads=2),
     Race(IMAGES, *OF_IMAGES, 9, 10, 1.0),
+    Race(VIT, *ONE, 9, 5, 1.0),
 )
 DUELS = (
     Duel(by_processes(SMALL_4), SMALL_4, 9, 5, 1.08),

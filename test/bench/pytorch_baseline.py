@@ -13,6 +13,7 @@ bf16, master weights and optimizer state stay f32: autocast, FSDP2's MixedPrecis
 """
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import pathlib
@@ -34,15 +35,16 @@ SHAPES = {  # layers, width, heads, context, vocabulary: as test/models was expo
     "gpt2-124m": (12, 768, 12, 1024, 50257),
     "gpt2-1.5b": (48, 1600, 25, 1024, 50257),
 }
-IMAGES = "resnet-18"
+IMAGES = {"resnet-18": ("resnet18", "ResNet18"), "vit": ("vit", "ViT")}  # module of test/models, class
 WAYS = ("eager", "compile", "max-autotune", "eager+channels-last", "compile+channels-last", "max-autotune+channels-last", "ddp", "ddp+compile", "fsdp2", "fsdp2+compile", "deepspeed")
 
 
-def build_images():
+def build_images(name):
     sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "models"))
-    import resnet18
+    module, of = IMAGES[name]
+    module = importlib.import_module(module)
     torch.manual_seed(0)
-    return resnet18.ResNet18().train(), resnet18.SIDE, resnet18.CLASSES
+    return getattr(module, of)().train(), module.SIDE, module.CLASSES
 
 
 def build(name):
@@ -91,7 +93,7 @@ def deepspeed_engine(model, rows, bf16, more):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=[*SHAPES, IMAGES])
+    parser.add_argument("model", choices=[*SHAPES, *IMAGES])
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("rows", type=int, help="rows of a rank")
     parser.add_argument("threads", type=int, help="of a rank; 0: PyTorch's own choice")
@@ -108,8 +110,8 @@ def main():
         deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     elif ranks > 1:
         dist.init_process_group("gloo")
-    images = args.model == IMAGES
-    model, context, vocabulary = build_images() if images else build(args.model)
+    images = args.model in IMAGES
+    model, context, vocabulary = build_images(args.model) if images else build(args.model)
     layout = torch.channels_last if way.endswith("+channels-last") else torch.contiguous_format
     if images:
         model = model.to(memory_format=layout)

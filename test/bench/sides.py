@@ -22,7 +22,7 @@ sys.path.append(str(ROOT / "test" / "models"))
 import unpack  # noqa: E402
 
 MODELS = {"gpt2-tiny": (64, 1), "gpt2-mini": (256, 1), "gpt2-124m": (1024, 2)}  # tokens a row, bytes a token in the data file
-IMAGES = {"resnet-18": ((3, 64, 64), 1000)}  # of a row, classes
+IMAGES = {"resnet-18": ((3, 64, 64), 1000), "vit": ((3, 64, 64), 1000)}  # of a row, classes
 OPTIMIZER = "adamw:lr=3e-4,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.01"
 # Tried for a baseline at its best: name, libraries to preload, environment. glibc as PyTorch's own guide tunes jemalloc:
 # freed memory is kept, so that the kernel need not clear its pages again; "huge pages" asks for them as our arenas do.
