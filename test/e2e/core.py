@@ -38,7 +38,7 @@ CORE = (
     r"readers/(sheaf-(check|export)|sheaf-run|links)", r"long-models/(operands|calls|texts|sums)",
     r"bad-steps/(ignored-labels/(skip/ranks-2|f16/micro-batches)|nan/stop)", r"inputs/(unneeded|shifted|ids/plain)",
     r"endings/(shorter-data/read|threads|memory|file-sizes)",
-    r"mistakes/.*", r"terminal/.*",
+    r"mistakes/.*", r"terminal/.*", r"demo/sample",
     r"commands/(compile-to/zero|text-round-trip/gpt2-tiny|defaults|schedule|freeze|summary|help|on-nan/skip)", r"errors/.*",
 )
 # Groups without a case above, and why.

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints text that a trained language model over bytes continues, one `sheaf-run --eval --outputs` for each byte.
+"""Prints text that a trained language model over bytes writes after a prompt: one `sheaf-run --eval --outputs` for each byte.
 
     python3 tools/demo/sample.py sample.plan trained.safetensors --prompt "ROMEO:" [--characters 300] [--temperature 0.8] [--seed 1]
 
-The plan is compiled with --eval, --ranks 1 and --batch 1 from a graph that has the inputs `input_ids` and `labels` [1, context] and the output `logits`
-[1, context, 256].
+The plan is compiled with --eval, --ranks 1 and --batch 1 from a graph with the inputs `input_ids` and `labels` [rows, 128] and the output `logits`
+[rows, 128, 256], such as test/models/shakespeare.py's.
 """
 import argparse
 import array
@@ -19,10 +19,23 @@ import tempfile
 CONTEXT = 128
 
 
-def read_npy(path):
-    """The numbers of a .npy file of f32 (numpy.lib.format, version 1.0)."""
-    data = path.read_bytes()
-    return array.array("f", data[10 + struct.unpack_from("<H", data, 8)[0]:])
+def logits_after(text, run, folder):
+    """The logits of the byte that follows, by an evaluation of the last CONTEXT bytes. Attention is causal, so the zeros after them do not matter."""
+    context = text[-CONTEXT:]
+    rows, outputs = pathlib.Path(folder) / "rows.u8", pathlib.Path(folder) / "outputs"
+    rows.write_bytes(context.ljust(CONTEXT + 1, b"\0"))
+    subprocess.run([*run, "--eval", "--eval-data", f"input_ids,labels={rows}", "--outputs", outputs, "--quiet"], check=True)
+    data = (outputs / "logits.npy").read_bytes()
+    header = 10 + struct.unpack_from("<H", data, 8)[0]  # numpy.lib.format, version 1.0
+    return array.array("f", data[header:])[256 * (len(context) - 1):256 * len(context)]
+
+
+def continued(text, characters, run, temperature, draw):
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(characters):
+            logits = logits_after(text, run, folder)
+            text += bytes(draw.choices(range(256), [math.exp((logit - max(logits)) / temperature) for logit in logits]))
+    return text
 
 
 def main():
@@ -35,19 +48,8 @@ def main():
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    text, draw = args.prompt.encode(), random.Random(args.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        rows, outputs = pathlib.Path(folder) / "rows.u8", pathlib.Path(folder) / "outputs"
-        command = [pathlib.Path(args.tools) / "sheaf-run", args.plan, "--eval", "--weights", args.weights, "--eval-data", f"input_ids,labels={rows}",
-                   "--outputs", outputs, "--quiet"]
-        for _ in range(args.characters):
-            context = text[-CONTEXT:]
-            rows.write_bytes(context.ljust(CONTEXT + 1, b"\0"))  # attention is causal, so what follows does not matter
-            subprocess.run(command, check=True)
-            logits = read_npy(outputs / "logits.npy")[256 * (len(context) - 1):256 * len(context)]
-            weights = [math.exp((logit - max(logits)) / args.temperature) for logit in logits]
-            text += bytes(draw.choices(range(256), weights))
-    print(text.decode(errors="replace"))
+    run = [pathlib.Path(args.tools) / "sheaf-run", args.plan, "--weights", args.weights]
+    print(continued(args.prompt.encode(), args.characters, run, args.temperature, random.Random(args.seed)).decode(errors="replace"))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ PAGES = ROOT / "docs"
 
 def cases(session):
     yield Case("tutorial/commands", lambda: commands(session))
+    yield Case("tutorial/sampled", lambda: sampled(session))
     yield Case("tutorial/export", lambda: export(session))
     yield Case("tutorial/python", lambda: python_page(session))
     yield Case("tutorial/from-fsdp", lambda: from_fsdp(session))
@@ -35,7 +36,28 @@ def run_blocks(session, where, page, changes):
     return done.stdout
 
 
+def sampled(session):
+    """Text that ONNX Runtime draws from the trained model."""
+    python = torch_python()
+    if subprocess.run([python, "-c", "import onnxruntime"], capture_output=True).returncode:
+        raise Skip("the Python of SHEAF_PYTORCH has no onnxruntime")
+    where, _ = trained(session)
+    done = subprocess.run([python, "-c", blocks("tutorial.md", "python")[1]], cwd=where, capture_output=True, text=True)
+    expect(done.returncode == 0, done.stderr)
+    expect(done.stdout.startswith("ROMEO:") and len(done.stdout) > 200 and done.stdout.count(" ") > 20, f"it writes {done.stdout!r}")
+    return done.stdout
+
+
 def commands(session):
+    return trained(session)[1]
+
+
+def trained(session):
+    """The folder in which the commands have run, and what the evaluations say."""
+    return session.once("tutorial", lambda: run_commands(session))
+
+
+def run_commands(session):
     if not shutil.which("mpirun.openmpi"):
         raise Skip("Debian's package openmpi-bin has the launcher")
     where = session.folder()
@@ -50,7 +72,7 @@ def commands(session):
     expect(steps[0]["loss"] > 5 and evaluations[1] < evaluations[0] < 3.1, f"the loss goes from {steps[0]['loss']} to {evaluations}")
     for name in ("trained.onnx", "outputs/logits.npy"):
         expect((where / name).exists(), f"there is no {name}")
-    return f"evaluated: {evaluations}"
+    return where, f"evaluated: {evaluations}"
 
 
 def torch_python():
