@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <sstream>
 
 #include "runtime/base/AtomicFile.h"
@@ -227,7 +228,7 @@ class Run {
       connect = *mpi;
     }
     Expected<Device*> device = loadDevice(in_.target);
-    if (!device.ok()) return device.status();
+    if (!device.ok()) return ofKernels(device.status());
     json::Object notes;
     auto ranks = (*device)->open(
         *in_.plan, {.ranks = in_.plan->ranks(),
@@ -250,7 +251,7 @@ class Run {
                     .abandon = [this](const std::string& why) { abandon(why); },
                     .warn = [&](const std::string& text) { in_.warnings.push_back(text); },
                     .note = [&](const std::string& name, const std::string& value) { notes.set(name, value); }});
-    if (!ranks.ok()) return ranks.status();
+    if (!ranks.ok()) return ofKernels(ranks.status());
     ranks_ = std::move(*ranks);
     Expected<RunThreads> started = RunThreads::start(ranks_.size(), job_.group() != nullptr);
     if (!started.ok()) return started.status();
@@ -286,6 +287,16 @@ class Run {
     for (const std::string& warning : in_.warnings) warn(warning);
     for (const std::string& note : in_.notes) progress_->note(note);
     return {};
+  }
+
+  // The error of a device, with the remedy where the plan was compiled for others.
+  Status ofKernels(const Status& error) const {
+    if (error.message().find("--target") != std::string::npos) return error;
+    std::set<std::string> devices;
+    for (const plan::KernelImage& image : in_.plan->images()) devices.insert(plan::deviceOf(image));
+    if (devices.empty() || devices.contains(in_.target)) return error;
+    return Status::error(cat(error.message(), "; the plan has kernels for ", *devices.begin(),
+                             " alone: compile it with ", "--target ", in_.target == "cpu" ? "cpu" : "cuda:sm_NN"));
   }
 
   // Null where they come through a pipe.

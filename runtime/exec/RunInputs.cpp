@@ -77,7 +77,6 @@ class Reader {
     in_.target = options_.device;
     if (in_.target.empty()) in_.target = in_.plan->images_size() > 0 ? plan::deviceOf(in_.plan->images(0)) : "cpu";
     SHEAF_RETURN_IF_ERROR(checkDeviceOptions(options_, in_.target));
-    SHEAF_RETURN_IF_ERROR(checkKernels());
     std::optional<plan::CpuIdentity> cpu;
     if (in_.target == "cpu") {
       Expected<Device*> device = loadDevice(in_.target);
@@ -200,15 +199,6 @@ class Reader {
   }
 
   bool resumes() const { return !options_.resume.empty(); }
-
-  // A plan without any kernel runs on every device.
-  Status checkKernels() const {
-    std::set<std::string> devices;
-    for (const plan::KernelImage& image : in_.plan->images()) devices.insert(plan::deviceOf(image));
-    if (devices.empty() || devices.contains(in_.target)) return {};
-    return Status::error(cat("--device ", in_.target, ": the plan has kernels for ", *devices.begin(),
-                             " alone; compile it with --target ", in_.target == "cpu" ? "cpu" : "cuda:sm_NN"));
-  }
 
   void noteFewRows() {
     if (in_.data->isPiped() || in_.data->rows() >= static_cast<uint64_t>(in_.plan->batch())) return;

@@ -20,7 +20,7 @@ DataType dataTypeOf(plan::ElementType type);
 // Whether every value, or every value in range, has a place in `to`: integers to integers, floats to floats, bool and
 // integers of at most 16 bits to floats.
 bool convertible(DataType from, DataType to);
-// What ends an error about types that are not convertible: "; save array.astype('int64')".
+// The end of an error about types that are not convertible: "; save array.astype('int64')".
 std::string conversionRemedy(DataType to);
 
 // Converts `count` elements; neither pointer need be aligned. Floats are rounded to nearest; an integer that does not

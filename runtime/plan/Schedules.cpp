@@ -310,7 +310,7 @@ Expected<Schedule> parseSchedule(const std::string& text) {
         std::find_if(row->settings.begin(), row->settings.end(), [&](const Setting* s) { return s->name == key; });
     const std::optional<double> number = setting == row->settings.end() ? std::nullopt : (*setting)->parse(value);
     if (!number && setting != row->settings.end())
-      return Status::error(cat(what, key, " must be ", (*setting)->values(), ", not '", value, "'"));
+      return Status::error(cat(what, "'", item, "': ", key, " must be ", (*setting)->values()));
     if (!number) return Status::error(cat(what, "'", item, "' is not one of ", settingsText(*row, ", ")));
     if (std::find(seen.begin(), seen.end(), key) != seen.end())
       return Status::error(cat(what, "'", key, "' is given twice"));

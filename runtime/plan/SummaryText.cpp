@@ -105,7 +105,7 @@ uint64_t networkOf(const std::vector<Communication>& list) {
 
 std::string transfersText(const Summary& summary) {
   if (summary.transfers.empty()) return "";
-  std::string out = "\ntransfers of a rank in a step\n";
+  std::string out = "\ntransfers per rank and step\n";
   for (const auto& [kind, moved] : summary.transfers)
     out += cat("  ", padded(std::to_string(moved.count), 4, true), " ", padded(word(kind), 15),
                padded(bytesText(moved.bytes), 10, true), "\n");
@@ -155,8 +155,7 @@ std::string microBatchesText(const Plan& plan) {
 }
 
 std::string stagesText(const Plan& plan, const Summary& summary) {
-  std::string out =
-      "\nwhat a rank would keep from step to step\n  stage  parameters   gradients   optimizer       total\n";
+  std::string out = "\nstate per rank at each stage\n  stage  parameters   gradients   optimizer       total\n";
   auto line = [&](const std::string& stage, const StageNeeds& needs, bool own) {
     out += cat("  ", padded(stage, 5));
     for (uint64_t bytes : {needs.parameters, needs.gradients, needs.optimizer, needs.total()})
@@ -174,7 +173,7 @@ std::string stagesText(const Plan& plan, const Summary& summary) {
 std::string floorText(const Plan& plan, const Summary& summary) {
   if (evaluatesOnly(plan)) return "\nevaluation only: the plan has no training step\n";
   if (!summary.floor) return "\nthe plan states no floor: what a step of its model does at least\n";
-  std::string out = "\nwhat a rank does in a step, at least for this model and stage, and by these instructions\n";
+  std::string out = "\nwork per rank and step: minimum of this model and stage, this plan\n";
   auto line = [&](const std::string& name, const std::string& least, const std::string& issued, uint64_t a,
                   uint64_t b) {
     char times[32] = "";
@@ -357,15 +356,15 @@ std::string summaryText(const Plan& plan) {
   for (const Input& input : plan.inputs())
     if (isData(input))
       out += cat("  input       ", shownLine(input.name()), ": ", word(input.type()), " ", shapeText(shapeOf(input)),
-                 input.whole() ? ", the same for all rows\n" : " a rank\n");
+                 input.whole() ? ", the same for all rows\n" : " per rank\n");
   for (const Output& output : plan.outputs())
     out += cat("  output      ", shownLine(output.name()), ": ", word(output.type()), " ", shapeText(shapeOf(output)),
-               output.blocks() ? " a rank\n" : ", without rows\n");
-  if (plan.evaluation_size() > 0) out += cat("  evaluation  ", plan.evaluation_size(), " instructions a batch\n");
+               output.blocks() ? " per rank\n" : ", without rows\n");
+  if (plan.evaluation_size() > 0) out += cat("  evaluation  ", plan.evaluation_size(), " instructions per batch\n");
   if (plan.body_size() > 0) out += trainingText(plan);
 
-  out += cat("\nmemory of a rank: ", bytesText(summary.peakBytes), " arena + at most ", bytesText(summary.libraryBytes),
-             " in libraries; largest at the same time\n");
+  out += cat("\nmemory per rank: ", bytesText(summary.peakBytes), " arena + at most ", bytesText(summary.libraryBytes),
+             " in libraries; peak of each category:\n");
   for (const auto& [kind, bytes] : summary.byKind)
     out += cat("  ", padded(word(kind), 12), padded(bytesText(bytes), 10, true), "\n");
 
@@ -376,13 +375,13 @@ std::string summaryText(const Plan& plan) {
   }
 
   if (!evaluatesOnly(plan))
-    out += cat("staging of a saved state, if the run is not to wait: ", bytesText(mostStagingBytes(plan)),
-               " of host memory a rank\n");
+    out += cat("buffer of asynchronous saves (--save-staging auto): ", bytesText(mostStagingBytes(plan)),
+               " of host memory per rank\n");
 
   if (!evaluatesOnly(plan)) out += stagesText(plan, summary);
 
   out += transfersText(summary);
-  out += "\ncommunication in a step";
+  out += "\ncommunication per step";
   std::vector<CommunicationLine> lines = merged(summary.communication);
   out += lines.empty() ? ": none\n" : "\n";
   for (const CommunicationLine& line : lines)
@@ -390,7 +389,7 @@ std::string summaryText(const Plan& plan) {
                padded(word(line.phase), 9), padded(bytesText(line.bytes), 10, true),
                plan.ranks_per_node() > 0 ? cat("  ", word(line.axis)) : "", "\n");
   if (plan.ranks_per_node() > 0) {
-    out += "  a rank sends";
+    out += "  each rank sends";
     for (const auto& [axis, bytes] : sentByAxis(summary.communication))
       out += cat(axis == WORLD ? " " : ", ", bytesText(bytes),
                  axis == NODE      ? " within its node"

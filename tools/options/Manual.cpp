@@ -56,7 +56,10 @@ std::string manualSeeAlso(const std::vector<std::string>& pages) {
 std::string Table::manual(const std::string& version, const std::vector<std::string>& seeAlso) const {
   std::string name = command;
   std::replace(name.begin(), name.end(), ' ', '-');
-  std::string out = manualHead(name, version, summary, usage) + ".SH OPTIONS\n";
+  std::string out = manualHead(name, version, summary, usage);
+  if (!examples.empty()) out += ".SH EXAMPLES\n.nf\n";
+  for (const std::string& example : examples) out += roff(example) + "\n";
+  out += examples.empty() ? ".SH OPTIONS\n" : ".fi\n.SH OPTIONS\n";
   for (const Section& part : shown()) {
     out += cat(".SS ", roff(part.title), "\n");
     for (const Option& option : part.options) {

@@ -63,7 +63,8 @@ std::string cell(const std::string& text) {
 std::vector<Option> common(const Table& table) {
   std::vector<Option> rows(1);
   rows[0].name = "--help";
-  rows[0].help = "Print this text; --help=markdown prints it as Markdown, --help=man as a man page.";
+  rows[0].help =
+      "Print this text, and -h a short one; --help=markdown prints it as Markdown, --help=man as a man page.";
   if (table.versioned) rows[0].help += " --help=bash and --help=zsh print completion for these shells.";
   if (table.versioned) {
     rows.emplace_back();
@@ -71,6 +72,20 @@ std::vector<Option> common(const Table& table) {
     rows[1].help = "Print the version.";
   }
   return rows;
+}
+
+// The lines of usage and the examples.
+std::string heading(const Table& table) {
+  std::string out;
+  wrap(out, table.summary, 0, 0);
+  out += '\n';
+  for (size_t i = 0; i < table.usage.size(); ++i) out += cat(i ? "       " : "usage: ", table.usage[i], "\n");
+  if (!table.examples.empty()) out += "\nExamples\n";
+  for (const std::string& example : table.examples) {
+    out += "  ";
+    wrap(out, example, 2, 6);
+  }
+  return out;
 }
 
 // The path in a value such as FILE, NAME=FILE or NAME=FILE:u16.
@@ -108,7 +123,8 @@ std::vector<Section> Table::shown() const {
 
 Expected<std::optional<HelpForm>> helpFormOf(const std::string& argument) {
   const std::string prefix = "--help=";
-  if (argument == "--help" || argument == "-h") return std::optional(HelpForm::kText);
+  if (argument == "--help") return std::optional(HelpForm::kText);
+  if (argument == "-h") return std::optional(HelpForm::kShort);
   if (!argument.starts_with(prefix)) return std::optional<HelpForm>();
   const std::pair<const char*, HelpForm> forms[] = {{"markdown", HelpForm::kMarkdown},
                                                     {"man", HelpForm::kManual},
@@ -243,11 +259,20 @@ Status Table::take(const std::string& name, const std::vector<std::string>& valu
   return {};
 }
 
+std::string Table::shortHelp() const {
+  std::string out = heading(*this) + "\n";
+  for (const Section& part : shown()) {
+    std::vector<std::string> names;
+    for (const Option& option : part.options) names.push_back(option.name);
+    const std::string title = cat(part.title.substr(0, part.title.find(';')), ": ");
+    out += title;
+    wrap(out, listText(names, names.size()), title.size(), 2);
+  }
+  return cat(out, "\n`", command, " --help` says what they do.\n");
+}
+
 std::string Table::help() const {
-  std::string out;
-  wrap(out, summary, 0, 0);
-  out += '\n';
-  for (size_t i = 0; i < usage.size(); ++i) out += cat(i ? "       " : "usage: ", usage[i], "\n");
+  std::string out = heading(*this);
   for (const Section& part : shown()) {
     out += cat("\n", part.title, "\n");
     for (const Option& option : part.options) addOption(out, *this, option);
@@ -265,6 +290,9 @@ std::string Table::markdown() const {
   std::string out = cat("## ", command, "\n\n", summary, "\n\n```\n");
   for (const std::string& line : usage) out += line + "\n";
   out += "```\n";
+  if (!examples.empty()) out += "\nExamples:\n\n```\n";
+  for (const std::string& example : examples) out += example + "\n";
+  if (!examples.empty()) out += "```\n";
   for (const Section& part : shown()) {
     out += cat("\n**", part.title, "**\n\n| option | meaning | values |\n|---|---|---|\n");
     for (const Option& option : part.options)

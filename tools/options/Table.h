@@ -63,8 +63,9 @@ struct Positional {
   std::function<std::vector<std::string>&(void* target)> list;  // where all go
 };
 
-// What --help prints: the text, or by --help=FORM the same as Markdown, as a man page, or completion for a shell.
-enum class HelpForm { kText, kMarkdown, kManual, kBash, kZsh };
+// The forms of help: --help prints the whole text, -h a short one, and --help=FORM the whole as Markdown, as a man
+// page, or completion for a shell.
+enum class HelpForm { kText, kShort, kMarkdown, kManual, kBash, kZsh };
 
 // The form of `--help`, `-h` or `--help=FORM`; none if it is another argument. An error if there is no such form.
 Expected<std::optional<HelpForm>> helpFormOf(const std::string& argument);
@@ -90,6 +91,8 @@ struct Table {
   std::vector<Section> sections;
   std::string notes;       // below the options; paragraphs are divided by empty lines
   bool versioned = false;  // is a whole program: takes --version
+  // At least two command lines that work, in a folder with the files that they name.
+  std::vector<std::string> examples = {};
   // Options of other programs, each with what the error says that it is not one of this command.
   std::map<std::string, std::string> foreign = {};
   // An option with which only some others may be given.
@@ -103,8 +106,9 @@ struct Table {
   // Sets an option that did not come from the command line, as parse() does, and adds it to `given`.
   Status take(const std::string& name, const std::vector<std::string>& values, void* target, Given& given) const;
 
-  std::string help() const;      // for a terminal of 100 columns
-  std::string markdown() const;  // a section of a page
+  std::string help() const;       // for a terminal of 100 columns
+  std::string shortHelp() const;  // the same without what the options do
+  std::string markdown() const;   // a section of a page
   // A man page in roff. `seeAlso`: names of other pages.
   std::string manual(const std::string& version, const std::vector<std::string>& seeAlso) const;
   // Sections with the rows that every table ends with, as help shows them.

@@ -29,7 +29,7 @@ function figures(plan) {
   const facts = [
     ["Step", timeText(prediction.step * 1e9), `predicted on ${prediction.machine}`],
     ["Bound", timeText(bound.seconds * 1e9), `by ${bound.by}; step +${percentText(prediction.gap)}`],
-    ["Exposed communication", timeText(prediction.exposed * 1e9), `${percentText(prediction.exposed / prediction.step)} of the step`],
+    ["Communication not hidden", timeText(prediction.exposed * 1e9), `${percentText(prediction.exposed / prediction.step)} of the step`],
     ["Memory of a rank", bytesText(memory.arena), `${percentText(memory.arena / memory.limit)} of ${bytesText(memory.limit)}`],
     ["Parameters", countText(plan.raw.plan.parameters), `in ${plural(plan.raw.buckets.length, "bucket")}`],
   ];

@@ -43,6 +43,10 @@ options::Table makeTable() {
       "other, SHEAF_SECRET what they must know to join. See docs/cluster.md.\n\nExit status: 0 done, 1 refused or "
       "failed, 2 wrong usage."};
   table.versioned = true;
+  table.examples = {
+      "sheaf-run model.plan --data x=x.npy --data labels=labels.npy --steps 100 --save trained.safetensors "
+      "--save-state state",
+      "sheaf-run model.plan --eval --weights trained.safetensors --eval-data x=x.npy --eval-data labels=labels.npy"};
   for (const char* name : {"--batch", "--zero", "--optimizer", "--precision", "--clip-norm", "--loss", "--leaves",
                            "--micro-batches", "--recompute", "--offload", "--train", "--freeze", "--target",
                            "--profile", "--ranks-per-node", "--group", "--on-nan", "--loss-scale"})

@@ -51,6 +51,8 @@ std::string help(sheaf::options::HelpForm form) {
       return sheaf::options::bashCompletion("sheaf-run", {&table});
     case sheaf::options::HelpForm::kZsh:
       return sheaf::options::zshCompletion("sheaf-run", {&table});
+    case sheaf::options::HelpForm::kShort:
+      return table.shortHelp();
     case sheaf::options::HelpForm::kText:
       break;
   }

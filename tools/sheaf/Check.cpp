@@ -1,5 +1,4 @@
 // sheaf check: whether a model can be trained, with every obstacle at once.
-#include <bit>
 #include <cstdio>
 #include <filesystem>
 
@@ -183,12 +182,12 @@ void printSurvey(const CheckOptions& o, const Survey& survey) {
   for (const auto& [name, input] : survey.unbound)
     out::printf("  %-28s of input '%s'; give --bind '%s=SIZE'\n", shownLine(name).c_str(), shownLine(input).c_str(),
                 shownLine(name).c_str());
-  if (!survey.obstacles.empty()) out::printf("Other obstacles:\n");
+  if (!survey.obstacles.empty()) out::printf("To fix:\n");
   for (const std::string& text : survey.obstacles) out::printf("  %s\n", shownLine(text).c_str());
-  if (!survey.losses.empty()) out::printf("What the loss could be:\n");
+  if (!survey.losses.empty()) out::printf("Possible losses:\n");
   for (const std::string& loss : survey.losses) out::printf("  --loss '%s'\n", shownLine(loss).c_str());
   if (!survey.missing.empty())
-    out::printf("Weights that are missing; put them into the folder of the model, or make new ones by `sheaf init`:\n");
+    out::printf("Missing weights; put them into the folder of the model, or make new ones by `sheaf init`:\n");
   for (const Survey::File& file : survey.missing)
     out::printf("  %-28s %lld parameters, %s%s\n", shownLine(file.name).c_str(),
                 static_cast<long long>(file.parameters), bytesText(static_cast<uint64_t>(file.needed)).c_str(),
@@ -212,10 +211,8 @@ options::Arguments compileOptions(const options::Given& given) {
 
 // Refuses a trial that cannot be done, and chooses its batch.
 Status prepareTrial(mlir::MLIRContext& context, CheckOptions& o) {
-  const int64_t ranks = o.import.ranks, below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(ranks)));
+  const int64_t ranks = o.import.ranks;
   if (ranks < 2) return Status::error("--try compares one rank with several: give --ranks N, such as 2");
-  if (below != ranks)
-    return Status::error(cat("--try --ranks ", ranks, ": not a power of two; give ", below, " or ", 2 * below));
   Survey survey;
   (void)frontend::surveyOnnx(context, o.model, o.import, survey);
   if (o.import.batch == 0 && survey.batchAssumed) o.import.batch = 2 * ranks;

@@ -71,6 +71,9 @@ bool parsed(const options::Table& table, const options::Arguments& arguments, vo
     }
   if (!given.help) return !read.ok();
   switch (*given.help) {
+    case options::HelpForm::kShort:
+      status = print(table.shortHelp());
+      break;
     case options::HelpForm::kMarkdown:
       status = print(table.markdown());
       break;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tools/options/Rows.h"
 #include "tools/sheaf/Progress.h"
@@ -47,6 +48,9 @@ int printBytes(const std::string& bytes);
 // Prints a line on stderr on what has been done, as in "wrote model.plan (12 KiB)"; not with --quiet.
 void note(const std::string& text);
 
+// Two command lines for a command's help (Examples.cpp).
+std::vector<std::string> examplesOf(const std::string& command);
+
 // The row of --quiet, which every command has.
 options::Option quietRow();
 // While it exists, the command is quiet or shows its progress.
@@ -56,7 +60,7 @@ class OutputMode {
   ~OutputMode();
 
  private:
-  const bool before_;  // a command that is called by another is as quiet as it is told, for its time
+  const bool before_;  // true if the command that calls this one is quiet
   std::unique_ptr<Progress> progress_;
 };
 
@@ -69,6 +73,7 @@ template <typename Target>
 Command command(options::Table table, int (*run)(Target& options, const options::Given& given)) {
   if (table.sections.empty()) table.sections.push_back({"Options", {}});
   table.sections.back().options.push_back(quietRow());
+  table.examples = examplesOf(table.command);
   auto start = [table, run](const options::Arguments& arguments) {
     Target target;
     options::Given given;

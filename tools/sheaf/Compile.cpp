@@ -54,7 +54,7 @@ struct CompileOptions : TrainedOptions {
   std::string gemmEpilogues = "auto", keep = "auto", secondary = "auto";
   std::string like;  // path of a plan
   bool verbose = false, noWeightHashes = false, noGraph = false;
-  double predictedSeconds = 0;  // of a step, on the profile
+  double predictedSeconds = 0;  // the step's, on the profile
   std::string deepSpeed;        // path of a configuration
   std::vector<std::string> ignored;
 };

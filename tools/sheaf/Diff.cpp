@@ -158,7 +158,7 @@ Expected<Facts> predictionFacts(const plan::Plan& plan, const std::string& profi
   if (!machine.ok()) return machine.status();
   const schedule::Timeline timeline = schedule::play(schedule::loopOf(plan, *machine).loop);
   return Facts{{cat("step on ", machine->name()), secondsText(timeline.period)},
-               {"exposed communication", secondsText(timeline.exposed)}};
+               {"communication not hidden", secondsText(timeline.exposed)}};
 }
 
 std::string text(const std::vector<Section>& sections) {

@@ -206,7 +206,7 @@ json::Value fitJson(const FitOptions& o, const Fit& fit) {
 }
 
 static std::string verdictOf(const Layout& layout, const FitOptions& o) {
-  if (layout.fits) return cat("fits; step ", secondsText(layout.seconds), ", exposed ", secondsText(layout.exposed));
+  if (layout.fits) return cat("fits; step ", secondsText(layout.seconds), ", not hidden ", secondsText(layout.exposed));
   if (layout.needed() > o.memory) return cat(bytesText(layout.needed() - o.memory), " too much");
   const bool host = o.hostMemory > 0 && layout.hostBytes > o.hostMemory;
   return cat(bytesText(host ? layout.hostBytes - o.hostMemory : layout.fileBytes - o.fileSpace), " too much for ",
@@ -236,7 +236,7 @@ void printFit(const FitOptions& o, const Fit& fit) {
   out::printf(" %11s %11s\n", "arena", "libraries");
   for (const Stage& stage : stages) {
     out::printf("ZeRO-%lld\n", static_cast<long long>(stage.stage));
-    printLayout(stage.plain, o, "as it is");
+    printLayout(stage.plain, o, "stored");
     printLayout(stage.recomputed, o, "recomputing");
     if (stage.offloaded) {
       printLayout(*stage.offloaded, o, "offloading");
@@ -248,8 +248,8 @@ void printFit(const FitOptions& o, const Fit& fit) {
   printBaselines(fit.baselines, fit.seconds);
   out::printf("\n%s\n", fit.fits() ? "It fits." : "It does not fit.");
   if (fewest > 0)
-    out::printf("At least %lld rank%s needed%s, with ZeRO-3, recomputation and the same number of rows a rank.\n",
-                static_cast<long long>(fewest), fewest == 1 ? " is" : "s are", offloads(o) ? " without offload" : "");
+    out::printf("Smallest setup that fits%s: %lld rank%s, with ZeRO-3, recomputation and as many rows per rank.\n",
+                offloads(o) ? " without offload" : "", static_cast<long long>(fewest), fewest == 1 ? "" : "s");
   else if (o.mostRanks < plan::kMaxRanks)
     out::printf(
         "Up to %lld ranks of this size, that the profile describes, do not fit; more are predicted by one with a "

@@ -59,18 +59,18 @@ Resources resourcesOf(const plan::Plan& plan, const Links& links, const PlanLoop
 void printResources(const Resources& resources, const Bound& bound, double stepSeconds) {
   const Resource* binding = resources.binding();
   if (!binding) return;
-  out::printf("\n%-18s %10s   part of the step   at least     by a rank\n", "resources", "seconds");
+  out::printf("\n%-18s %10s   part of the step   at least     by each rank\n", "resources", "seconds");
   for (const Resource& r : resources.used)
     out::printf("  %-16s %10s   %5.1f %%            %10s   %s\n", r.name, secondsText(r.seconds).c_str(),
                 100 * r.seconds / stepSeconds, secondsText(r.bound).c_str(),
                 r.bytes > 0 ? bytesText(r.bytes).c_str() : "");
   const bool other = bound.by == BoundBy::kCycle || bound.by == BoundBy::kMemory;
-  std::string text = other ? cat("the bound is by ", boundByName(bound.by), "; of the resources ") : "";
-  text += cat(binding->name, " binds");
+  std::string text = other ? cat("the bound is by ", boundByName(bound.by), "; ") : "";
+  text += cat("bottleneck: ", binding->name);
   if (resources.used.size() > 1 && resources.used[1].bound > 0) {
     char times[32];
     std::snprintf(times, sizeof times, "%.2f", binding->bound / resources.used[1].bound);
-    text += cat(", at ", times, " times ", resources.used[1].name, ", the next");
+    text += cat(" (", times, " times the next, ", resources.used[1].name, ")");
   }
   out::printf("%s\n", text.c_str());
 }
@@ -137,10 +137,11 @@ void printBaselines(const Baselines& baselines, double stepSeconds) {
         "\nother systems: not compared, since the step is below 1 ms (the time in which their hosts launch kernels is "
         "not modelled)\n");
   if (!baselines.results.empty())
-    out::printf("\n%-18s %10s   times our step (below 1: faster)   bytes\n", "baselines", "step");
+    out::printf("\n%-18s %10s   relative to this plan (below 1: faster)   bytes\n", "baselines", "step");
   for (const auto& [name, baseline] : baselines.results)
-    out::printf("  %-16s %10s   %5.2f          %s%s%s%s: %s\n", name.c_str(), secondsText(baseline.seconds).c_str(),
-                baseline.seconds / stepSeconds, bytesText(baseline.bytes).c_str(),
+    out::printf("  %-16s %10s   %5.2f                %s%s%s%s: %s\n", name.c_str(),
+                secondsText(baseline.seconds).c_str(), baseline.seconds / stepSeconds,
+                bytesText(baseline.bytes).c_str(),
                 baseline.hostBytes > 0 ? cat(", ", bytesText(baseline.hostBytes), " in host memory").c_str() : "",
                 baseline.fileBytes > 0 ? cat(", ", bytesText(baseline.fileBytes), " in files").c_str() : "",
                 baseline.fits ? "" : ", too many", baseline.knobs.c_str());

@@ -54,7 +54,7 @@ Expected<Result> resultOf(const plan::Plan& plan, const profile::Profile& machin
 std::string floorText(const Simulation& s) {
   if (!s.floor) return "floor: the plan states none";
   std::string text = cat("floor ", secondsText(s.floor->seconds), " (", floorByName(s.floor->by),
-                         ") for other instructions of the same model and stage");
+                         "): the least time of any plan of this model and stage");
   if (s.floor->seconds <= 0) return text;
   char times[64];
   std::snprintf(times, sizeof times, "; the bound is %.2f times that", s.bound.seconds / s.floor->seconds);
@@ -66,11 +66,12 @@ void printText(const Result& result, const plan::Plan& plan, const profile::Prof
   out::printf("step %s, bound %s (%s), gap %.1f %%\n", secondsText(s.timeline.period).c_str(),
               secondsText(s.bound.seconds).c_str(), boundByName(s.bound.by), 100 * s.gap());
   out::printf("%s\n", floorText(s).c_str());
-  out::printf(
-      "%lld ranks of %s; exposed communication %s; peak %s a rank, %s\n", static_cast<long long>(machine.ranks()),
-      machine.name().c_str(), secondsText(s.timeline.exposed).c_str(), bytesText(s.peak).c_str(),
-      s.peak <= s.limit ? cat("which fits ", bytesText(s.limit)).c_str()
-                        : cat("which is ", bytesText(s.peak - s.limit), " too much for ", bytesText(s.limit)).c_str());
+  out::printf("%lld ranks of %s; communication not hidden %s; peak memory per rank %s, %s\n",
+              static_cast<long long>(machine.ranks()), machine.name().c_str(), secondsText(s.timeline.exposed).c_str(),
+              bytesText(s.peak).c_str(),
+              s.peak <= s.limit
+                  ? cat("which fits ", bytesText(s.limit)).c_str()
+                  : cat("which is ", bytesText(s.peak - s.limit), " too much for ", bytesText(s.limit)).c_str());
   out::printf("\n%-18s %10s   part of the step\n", "where it goes", "seconds");
   std::vector<std::pair<double, std::string>> parts;
   for (const auto& [kind, seconds] : result.parts) parts.emplace_back(seconds, kind);

@@ -1,5 +1,6 @@
 #include "tools/sheaf/Try.h"
 
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -83,10 +84,14 @@ class Trials {
     Trial trial;
     trial.comparesRows = options_.import.batchNorm != frontend::ImportOptions::BatchNorm::local;
     const std::string leaves = cat(ranks);
+    // A rank has a power of two of leaves in each micro-batch.
+    const int64_t microBatches = ranks >> std::countr_zero(static_cast<uint64_t>(ranks));
     trial.steps = {{"one rank", 0, 0}, {cat("one rank, ", leaves, " leaves"), 0, 0}, {cat(leaves, " ranks"), 0, 0}};
     // All stages have the same bits. Stage 3 takes the least memory, and no search for a stage is needed.
     const std::vector<options::Arguments> divisions{
-        {"--ranks", "1"}, {"--ranks", "1", "--leaves", leaves}, {"--ranks", leaves, "--zero", "3"}};
+        {"--ranks", "1"},
+        {"--ranks", "1", "--leaves", leaves, "--micro-batches", cat(microBatches)},
+        {"--ranks", leaves, "--zero", "3"}};
     std::vector<io::Safetensors> gradients;
     for (size_t i = 0; i < divisions.size(); ++i) {
       const std::string plan = file(cat(i, ".plan"));
@@ -118,7 +123,8 @@ class Trials {
   std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
 
   bool compile(const options::Arguments& division, const std::string& plan) const {
-    options::Arguments arguments{options_.model, "-o", plan, "--batch", cat(options_.import.batch), "--no-graph", "--quiet"};
+    options::Arguments arguments{options_.model, "-o",     plan, "--batch", cat(options_.import.batch),
+                                 "--no-graph",   "--quiet"};
     arguments.insert(arguments.end(), division.begin(), division.end());
     arguments.insert(arguments.end(), options_.others.begin(), options_.others.end());
     return compileCommand().run(arguments) == kDone;

@@ -16,9 +16,10 @@ int verify(VerifyOptions& o, const options::Given&) {
   Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(o.plan);
   if (!plan.ok()) return fail(plan.status().message());
   out::printf(
-      "%s: race-free, deadlock-free, initialised, bounded, faithful to what was compiled and true to ZeRO stage "
-      "%d, for %lld ranks\n",
-      o.plan.c_str(), (*plan)->zero_stage(), static_cast<long long>((*plan)->ranks()));
+      "%s: no races, no deadlocks, all reads initialised and in bounds, computes what was compiled, ZeRO stage %d, "
+      "%lld rank%s\n",
+      o.plan.c_str(), (*plan)->zero_stage(), static_cast<long long>((*plan)->ranks()),
+      (*plan)->ranks() == 1 ? "" : "s");
   return kDone;
 }
 

@@ -72,6 +72,7 @@ int help(options::HelpForm form, const std::vector<tool::Command>& all) {
       return tool::print(options::bashCompletion("sheaf", tables));
     case options::HelpForm::kZsh:
       return tool::print(options::zshCompletion("sheaf", tables));
+    case options::HelpForm::kShort:
     case options::HelpForm::kText:
       break;
   }

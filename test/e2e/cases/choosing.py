@@ -202,9 +202,17 @@ def baselines(session):
         expect(not (baseline["fits"] and faster), f"{name} takes {baseline['step_seconds']} in {baseline['peak_bytes']} bytes, ours {report['step_seconds']}")
 
 
+def fitted(session, *arguments):
+    """What fit prints. Its exit status says whether a stage fits."""
+    done = session.call("sheaf", "fit", *arguments)
+    fits = done.out and (any(s["fits"] for s in json.loads(done.out)["stages"]) if "--json" in arguments else "It fits." in done.out)
+    expect(done.out and done.code == (0 if fits else 1), f"exit {done.code}\n{done.out}{done.err}")
+    return done.out
+
+
 def fit(session):
     """fit's figures are those of the plans it speaks of."""
-    out = session.succeed("sheaf", "fit", MODEL, "--ranks", 4, "--batch", 8, "--memory", "100MiB", "--json").out
+    out = fitted(session, MODEL, "--ranks", 4, "--batch", 8, "--memory", "100MiB", "--json")
     report = json.loads(out)
     expect([s["stage"] for s in report["stages"]] == [0, 1, 2, 3], "the stages are not 0 to 3")
     for stage in report["stages"]:
@@ -222,7 +230,7 @@ def fit(session):
     _, smallest = min((s["with_recompute"]["needed_bytes"], s["stage"]) for s in report["stages"])
     for slack, fits in ((0, True), (-1, False)):
         memory = min(s["with_recompute"]["needed_bytes"] for s in report["stages"]) + slack
-        again = json.loads(session.succeed("sheaf", "fit", MODEL, "--ranks", 4, "--batch", 8, "--memory", memory, "--json").out)
+        again = json.loads(fitted(session, MODEL, "--ranks", 4, "--batch", 8, "--memory", memory, "--json"))
         expect(again["stages"][smallest]["with_recompute"]["fits"] >= fits, f"{memory} bytes: does not fit")
         if not fits:
             layout = again["stages"][smallest]["with_recompute"]
@@ -230,9 +238,9 @@ def fit(session):
     ranks = report["smallest_ranks"]
     expect(ranks > 1, "100 MiB fit one rank")
     for n, fits in ((ranks, True), (ranks - 1, False)):
-        again = json.loads(session.succeed("sheaf", "fit", MODEL, "--ranks", n, "--batch", 2 * n, "--memory", "100MiB", "--json").out)
+        again = json.loads(fitted(session, MODEL, "--ranks", n, "--batch", 2 * n, "--memory", "100MiB", "--json"))
         expect(any(s["fits"] for s in again["stages"]) == fits, f"{n} ranks: fits is not {fits}")
-    text = session.succeed("sheaf", "fit", MODEL, "--ranks", 4, "--memory", "24GiB").out
+    text = fitted(session, MODEL, "--ranks", 4, "--memory", "24GiB")
     expect("It fits." in text and "ZeRO-3" in text, f"the text does not say it: {text}")
 
 
@@ -273,7 +281,7 @@ def fit_offload(session):
     for name, baseline in fastest["baselines"].items():
         expect(not baseline["fits"] or baseline["host_bytes"] <= 256 << 10, f"{name}: {baseline}")
     text = session.succeed("sheaf", *run(*limits)).out
-    for words in ("offloading", "in files", f"{names[0]} binds", "TB a day"):
+    for words in ("offloading", "in files", f"bottleneck: {names[0]}", "TB a day"):
         expect(words in text, f"no {words!r} in {text}")
 
     def peak(*options):
@@ -290,7 +298,7 @@ def fit_one_node(session):
     path.write_text(json.dumps(machine))
 
     def run(memory, *options):
-        return session.succeed("sheaf", "fit", MODEL, "--ranks", 2, "--batch", 4, "--memory", memory, "--profile", path, *options).out
+        return fitted(session, MODEL, "--ranks", 2, "--batch", 4, "--memory", memory, "--profile", path, *options)
 
     enough = json.loads(run("80GiB", "--json"))
     expect(1 <= enough["smallest_ranks"] <= 2, f"80 GiB take {enough.get('smallest_ranks')} ranks")

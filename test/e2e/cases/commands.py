@@ -1,7 +1,10 @@
 """The command lines: what stands on stdout, what the phases print, text and plan in both directions, made weights."""
 import json
 import math
+import os
 import re
+import shutil
+import subprocess
 
 from formats import read_log, read_safetensors, relative_difference, write_npy
 from harness import MODELS, ROOT, Case, expect, expect_short_error, plan_bytes
@@ -28,6 +31,7 @@ def cases(session):
     yield Case("commands/token-file", lambda: token_file(session))
     yield Case("commands/trace", lambda: trace(session))
     yield Case("commands/summary", lambda: summary(session))
+    yield Case("commands/examples", lambda: examples(session))
     yield Case("commands/verbose", lambda: verbose(session))
     for policy in ("stop", "skip"):
         yield Case(f"commands/on-nan/{policy}", lambda p=policy: on_nan(session, p))
@@ -297,7 +301,7 @@ def helps(session):
     expect(overview == session.succeed("sheaf", "--help").out, "sheaf help is not sheaf --help")
     names = re.findall(r"(?m)^  (\w+) +[A-Z]", overview[overview.index("\nCommands\n"):])
     expect(len(names) >= 10, f"the commands are {names}")
-    pages = [(("sheaf", "help", name), ("sheaf", name)) for name in names] + [(("sheaf-run", "-h"), ("sheaf-run",))]
+    pages = [(("sheaf", "help", name), ("sheaf", name)) for name in names] + [(("sheaf-run", "--help"), ("sheaf-run",))]
     for first, command in pages:
         text = session.succeed(*first).out
         expect(text == session.succeed(*command, "--help").out, f"{first} and {command} --help differ")
@@ -305,9 +309,32 @@ def helps(session):
         page = session.succeed(*command, "--help=markdown").out
         for option in re.findall(r"(?m)^\| `(-[\w-]+)", page):
             expect(re.search(rf"(?m)^  {option}( |$)", text), f"{command} --help has no {option}")
+        short = session.succeed(*command, "-h").out
+        expect(len(short.splitlines()) <= 40 and len(short) <= len(text), f"{command} -h is not short:\n{short}")
+        expect(all(option in short for option in re.findall(r"(?m)^  (--?[\w-]+)", text)), f"{command} -h lacks an option:\n{short}")
     done = session.call("sheaf", "help", "compil")
     expect_short_error(done, ["unknown command 'compil'", "did you mean compile?"], 2)
     expect(session.call("sheaf").code == 2, "sheaf without a command does not end with 2")
+
+
+def examples(session):
+    """The examples of help work, one after the other in one folder; every command has at least two."""
+    where = session.folder()
+    for name in ("mlp.onnx", "mlp.x.npy", "mlp.labels.npy"):
+        shutil.copy(MODELS / name, where / {"mlp.onnx": "model.onnx"}.get(name, name.removeprefix("mlp.")))
+    overview = session.succeed("sheaf", "help").out
+    names = re.findall(r"(?m)^  (\w+) +[A-Z]", overview[overview.index("\nCommands\n"):])
+    first = ["check", "fit", "compile", "sheaf-run"]
+    for name in first + [name for name in names if name not in first]:
+        page = session.succeed(*((name,) if name == "sheaf-run" else ("sheaf", name)), "--help=markdown").out
+        found = re.search(r"Examples:\n\n```\n(.*?)```", page, re.DOTALL)
+        expect(found and len(found[1].splitlines()) >= 2, f"{name} has no examples")
+        for line in found[1].splitlines():
+            if "this-machine" in line:
+                continue  # measures for half a minute, which `measuring` tests
+            done = subprocess.run(["bash", "-c", line], cwd=where, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  env={**os.environ, "PATH": f"{session.on_path()}:{os.environ['PATH']}"})
+            expect(done.returncode == 0, f"{line}: exit {done.returncode}\n{done.stderr}")
 
 
 def run_is_lean(session):

@@ -168,7 +168,7 @@ def keys(section, prefix=""):
 
 def compiled(session, *options):
     where = session.folder()
-    done = session.call("sheaf", "compile", session.graph(MODEL), "-o", where / "x.plan", "--ranks", RANKS, *options)
+    done = session.call("sheaf", "compile", session.graph(MODEL), "-o", where / "x.plan", "--ranks", RANKS, "--quiet", *options)
     return done, where / "x.plan"
 
 

@@ -151,7 +151,7 @@ def cpu(session):
 def inspected(session):
     """A probe is a plan: it is proved, and its text is its bytes."""
     plan = probe(session, *BOTH)
-    expect("race-free" in session.succeed("sheaf", "verify", plan).out, "the probe is not proved")
+    expect("no races" in session.succeed("sheaf", "verify", plan).out, "the probe is not proved")
     where = session.folder()
     (where / "probe.mlir").write_text(session.succeed("sheaf", "inspect", plan, "--format", "text").out)
     session.succeed("sheaf", "assemble", where / "probe.mlir", "-o", where / "again.plan")

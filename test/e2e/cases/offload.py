@@ -302,7 +302,7 @@ def simulated(session):
     expect(all(resources[unit]["bytes"] == size for unit, size in moved.items()), f"{resources}, {moved}")
     expect(report["written"]["step_bytes"] == 4 * moved["file_out"], f"{report['written']}")
     text = session.succeed("sheaf", "simulate", plan, "--profile", "cpu").out
-    expect(f"{report['resources'][0]['name']} binds, at " in text, text)
+    expect(f"bottleneck: {report['resources'][0]['name']} (" in text, text)
     expect(report["bounds"]["file_in"] > 0 and report["step_seconds"] >= report["bound_seconds"], f"{report}")
     lacking = json.loads((ROOT / "passes/schedule/profiles/gb200.json").read_text())
     lacking["transfers"] = [t for t in lacking["transfers"] if t["kind"] != "to_device"]

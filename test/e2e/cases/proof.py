@@ -32,7 +32,7 @@ def cases(session):
 def proved(session, name, ranks, zero):
     config = CONFIGS[name]
     plan = session.plan(config.model, ranks, zero, 8, config.options)
-    expect("race-free" in session.succeed("sheaf", "verify", plan).out, "sheaf verify does not say what it proved")
+    expect("no races" in session.succeed("sheaf", "verify", plan).out, "sheaf verify does not say what it proved")
 
 
 def text_of(session, name, zero, ranks=4):

@@ -71,7 +71,7 @@ def text(session):
     second = out.splitlines()[1]
     expect(re.match(r"floor \S+ \S+ \((products|state|communication)\) for other instructions", second), second)
     expect("the bound is " in second and " times that" in second, second)
-    for word in ("exposed communication", "peak", "gemm", "kernel", "all_gather", "reduce_scatter"):
+    for word in ("communication not hidden", "peak", "gemm", "kernel", "all_gather", "reduce_scatter"):
         expect(word in out, f"no '{word}' in\n{out}")
 
 

@@ -1,4 +1,4 @@
-"""What a terminal shows, and what is printed without one, compared with test/e2e/terminal.txt: numbers and times are masked, and the chart of the loss is left out.
+"""Commands at a terminal and without one: their output is compared with test/e2e/terminal.txt: numbers and times are masked, and the chart of the loss is left out.
 
     python3 test/e2e/run.py --tools build/release/bin --only '^terminal/' with SHEAF_WRITE_TERMINAL=1 writes the file again. `watching/terminal` tests
 the chart.
@@ -22,7 +22,7 @@ DATA = ["--data", "x=x.npy", "--data", "labels=labels.npy"]
 COMPILE = ["sheaf", "compile", "mlp.onnx", "-o", "m.plan", "--ranks", "2", "--zero", "3", "--batch", "16"]
 RUN = ["sheaf-run", "m.plan", *DATA]
 LONG = "long.jsonl"
-# What follows each other in one folder; True: Ctrl-C is typed as soon as the log has a step.
+# These commands run one after the other in one folder. True: Ctrl-C is typed as soon as the log has a step.
 STEPS = [
     (COMPILE, False),
     ([*COMPILE, "--quiet"], False),
@@ -38,6 +38,42 @@ STEPS = [
 def cases(session):
     yield Case("terminal/shown", lambda: compared(session, True))
     yield Case("terminal/without-one", lambda: compared(session, False))
+    yield Case("terminal/quiet", lambda: quiet(session))
+
+
+def quiet(session):
+    """With --quiet nothing is on stderr, and stdout is what it is without."""
+    where = session.folder()
+    copy_files(where)
+    model, plan, data = where / "mlp.onnx", where / "m.plan", ["--data", f"x={where / 'x.npy'}", "--data", f"labels={where / 'labels.npy'}"]
+    commands = [
+        ["sheaf", "compile", model, "-o", plan, "--ranks", 2, "--batch", 16],
+        ["sheaf", "compile", model, "-o", where / "m.mlir", "--batch", 16, "--compile-to", "train"],
+        ["sheaf", "compile", model, "-o", "-", "--batch", 16, "--compile-to", "train"],
+        ["sheaf", "report", plan, "-o", where / "m.html"],
+        ["sheaf", "inspect", plan, "--format", "text"],
+        ["sheaf", "inspect", plan, "--format", "json"],
+        ["sheaf", "simulate", plan, "--json"],
+        ["sheaf", "fit", model, "--ranks", 2, "--memory", "1GiB", "--json"],
+        ["sheaf", "check", model, "--batch", 16, "--json"],
+        ["sheaf", "init", plan, "-o", where / "initial.safetensors"],
+        ["sheaf", "profile", "-o", where / "probe.plan", "--target", "cpu"],
+        ["sheaf", "verify", plan],
+        ["sheaf-run", plan, *data, "--steps", 2, "--save", where / "w.safetensors", "--save-state", where / "state", "--log", where / "run.jsonl"],
+        ["sheaf", "export", plan, "--weights", where / "w.safetensors", "--model", model, "-o", where / "trained.onnx"],
+    ]
+    for command in commands:
+        plain, silent = session.succeed(*command), session.succeed(*command, "--quiet")
+        expect(silent.err == "", f"{command[:2]} --quiet prints {silent.err!r}")
+        expect(silent.out == plain.out, f"{command[:2]} prints {silent.out[:200]!r} with --quiet, {plain.out[:200]!r} without")
+        writes = [word for word, before in zip(command[1:], command) if before in ("-o", "--save") and word != "-"]
+        for path in writes:
+            expect(f"{path} (" in plain.err and "wrote" in plain.err, f"{command[:2]} does not say that it wrote {path}: {plain.err!r}")
+
+
+def copy_files(where):
+    for name in ("mlp.onnx", "mlp.x.npy", "mlp.labels.npy"):
+        shutil.copy(MODELS / name, where / name.replace("mlp.x", "x").replace("mlp.labels", "labels"))
 
 
 def rendered(text):
@@ -56,7 +92,7 @@ def masked(text):
 
 
 def run(command, where, terminal, interrupt, tools):
-    """What a command prints in a folder."""
+    """Runs a command in a folder and returns what it prints."""
     command, environment = [str(tools / command[0]), *command[1:]], {**os.environ, "LC_ALL": "C.UTF-8"}
     if terminal:
         here, there = pty.openpty()
@@ -87,8 +123,7 @@ def run(command, where, terminal, interrupt, tools):
 
 def compared(session, terminal):
     where, found = session.folder(), ""
-    for name in ("mlp.onnx", "mlp.x.npy", "mlp.labels.npy"):
-        shutil.copy(MODELS / name, where / name.replace("mlp.x", "x").replace("mlp.labels", "labels"))
+    copy_files(where)
     for command, interrupt in STEPS:
         text = run(command, where, terminal, interrupt, session.tools)
         expect(terminal or "\r" not in text and "\033" not in text, f"there is no terminal, and it prints {text!r}")
