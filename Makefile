@@ -7,6 +7,7 @@ PYTORCH  ?=
 READERS  ?=
 BROWSER  ?= /opt/venv-browser/bin/python
 RUNS     ?= 200000
+ALL      ?=
 BENCH    ?=
 # CPU counts on make's command line alone, since some shells export one of their own.
 CPU      := $(if $(filter command line,$(origin CPU)),$(CPU))
@@ -26,6 +27,7 @@ endif
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: SANITIZE=address|thread (build, test), JOBS=N, PREFIX=DIR (install), RUNS=N (fuzz),"
+	@echo "           ALL=1 (test), all end-to-end cases: more than an hour"
 	@echo "           CPU=avx2|avx512 (test, quick), the instruction set that the tests are limited to"
 	@echo "           READERS=/path/to/venv/bin/python (test), a Python that has tensorboard and prometheus_client"
 	@echo "           BROWSER=/path/to/venv/bin/python (test, test-browser), a Python for the tests in Chromium"
@@ -48,10 +50,10 @@ demo: build ## compile a GPT for four ranks with ZeRO-3, train it, explain its m
 processor: setup
 	@python3 test/processor.py "$(CPU)"
 
-test: processor build ## format check, lit, GoogleTest, end to end
+test: processor build ## format check, lit, GoogleTest, end to end (a third of the cases outside the core; ALL=1: all)
 	@cmake --build $(folder) --parallel $(JOBS)
 	@$(if $(PYTORCH),cmake --build $(folder) --parallel $(JOBS) --target sheaf_portable)
-	@$(if $(READERS),SHEAF_READERS=$(READERS)) $(if $(PYTORCH),SHEAF_PYTORCH=$(PYTORCH)) SHEAF_BROWSER=$(BROWSER) python3 test/check.py --build $(folder) --jobs $(JOBS) $(if $(CPU),--cpu "$(CPU)")
+	@$(if $(READERS),SHEAF_READERS=$(READERS)) $(if $(PYTORCH),SHEAF_PYTORCH=$(PYTORCH)) SHEAF_BROWSER=$(BROWSER) python3 test/check.py --build $(folder) --jobs $(JOBS) $(if $(ALL),--all) $(if $(CPU),--cpu "$(CPU)")
 
 quick: processor build ## format, lit, quick GoogleTests, a tenth of the end-to-end cases: for the edit loop, minutes
 	@cmake --build $(folder) --parallel $(JOBS)

@@ -20,8 +20,9 @@ import processor
 from skips import Machine, is_allowed
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "test" / "models"))
+sys.path += [str(ROOT / "test" / "models"), str(ROOT / "test" / "e2e")]
 
+import core  # noqa: E402
 import unpack  # noqa: E402
 
 KINDS = ("format", "lit", "gtest", "e2e")
@@ -189,7 +190,7 @@ def gtest(build, jobs, environment, results, quick=False):
     return counts
 
 
-def end_to_end(build, jobs, environment, results, quick=False, driver=ROOT / "test/e2e/run.py"):
+def end_to_end(build, jobs, environment, results, quick=False, share=0, driver=ROOT / "test/e2e/run.py"):
     report = results / "e2e.json"
     report.unlink(missing_ok=True)
     # More than there are cores: cases wait for disks, for time-outs, and for processes that wait for each other.
@@ -199,6 +200,8 @@ def end_to_end(build, jobs, environment, results, quick=False, driver=ROOT / "te
         command += ["--quick", "--slowdown", "10"]
     elif quick:
         command += ["--core"]
+    elif share:
+        command += ["--share", str(share)]
     code = subprocess.run(command, env=environment).returncode
     if not report.exists():
         return failure("the end-to-end tests left no report")
@@ -211,7 +214,8 @@ def end_to_end(build, jobs, environment, results, quick=False, driver=ROOT / "te
     skips = [(skip["case"], skip["message"]) for skip in summary["skips"]]
     counts = sum_of([failed_with(code, counts, "test/e2e/run.py"), skipped(build, "end to end", skips)])
     if summary.get("left_out"):
-        counts.left_out = f"{summary['left_out']} end-to-end cases (all that test/e2e/core.py does not name)"
+        of_share = f", and that are not in share {share} of {core.SHARES}, which the revision decides" if share else ""
+        counts.left_out = f"{summary['left_out']} end-to-end cases (all that test/e2e/core.py does not name{of_share})"
     return counts
 
 
@@ -229,6 +233,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default=",".join(KINDS), help="some of %(default)s")
     parser.add_argument("--quick", action="store_true", help="the tests that take under three minutes on two cores")
+    parser.add_argument("--all", action="store_true", help="all end-to-end cases, not a share of those outside the core")
     parser.add_argument("--cpu", default="", help=f"use no other instructions than these: one of {processor.NAMES}")
     parser.add_argument("--slowest", type=int, default=0, metavar="N", help="print the N slowest tests as well")
     args = parser.parse_args()
@@ -255,7 +260,8 @@ def main():
     if "lit" in only:
         counts["lit"] = lit(build, args.jobs, environment, results)
     if "e2e" in only:
-        counts["end to end"] = end_to_end(build, args.jobs, environment, results, args.quick)
+        share = 0 if args.quick or args.all else core.share_of(core.revision(ROOT))
+        counts["end to end"] = end_to_end(build, args.jobs, environment, results, args.quick, share)
 
     total = sum_of(counts.values())
     kinds = "; ".join(f"{name} {count}" for name, count in counts.items())
@@ -267,7 +273,7 @@ def main():
     seconds = "; ".join(f"{name} {sum(count.times.values()):.0f} s" for name, count in counts.items())
     print(f"\nseconds of all tests, some of which ran at the same time: {seconds} (each: {results / 'times.txt'})")
     if left_out := [count.left_out for count in counts.values() if count.left_out]:
-        print(f"left out, `make test` runs them: {'; '.join(left_out)}")
+        print(f"left out, `make test{'' if args.quick else ' ALL=1'}` runs them: {'; '.join(left_out)}")
     print(processor.sentence(instructions))
     print(f"tests: {kinds}; format {'holds' if format_holds else 'differs'}; {time.monotonic() - begin:.0f} s")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")

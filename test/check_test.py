@@ -196,10 +196,23 @@ class Lit(Scratch):
 
 
 class EndToEnd(Scratch):
-    def counts(self, report, exit_code, quick=False):
+    def counts(self, report, exit_code, quick=False, share=0):
         text = "" if report is None else (
-            f"import sys\nassert ('--core' in sys.argv) == {quick}\nopen(sys.argv[sys.argv.index('--json') + 1], 'w').write({json.dumps(report)!r})\n")
-        return self.results_of(check.end_to_end, quick, self.script(self.build / "run.py", f"{text}raise SystemExit({exit_code})\n"))
+            f"import sys\nassert ('--core' in sys.argv) == {quick}\nassert ('--share' in sys.argv) == {bool(share)}\nopen(sys.argv[sys.argv.index('--json') + 1], 'w').write({json.dumps(report)!r})\n")
+        return self.results_of(check.end_to_end, quick, share, self.script(self.build / "run.py", f"{text}raise SystemExit({exit_code})\n"))
+
+    def test_shares(self):
+        """A share is passed on, and each case is in one."""
+        whole = {"cases": 1, "passed": 1, "failed": 0, "failures": [], "skips": [], "left_out": 5}
+        self.assertEqual(self.counts(whole, 0, share=2)[0], (1, 0, 0))
+        self.assertIn("share 2 of 3", self.left_out)
+        names = [f"numerics/{i}" for i in range(300)]
+        shares = [{name for name in names if check.core.in_share(name, share)} for share in range(1, check.core.SHARES + 1)]
+        self.assertEqual(set.union(*shares), set(names))
+        self.assertEqual(sum(map(len, shares)), len(names))
+        self.assertTrue(all(len(share) > 70 for share in shares))
+        self.assertEqual({check.core.share_of(f"{i:08x}") for i in range(9)}, {1, 2, 3})
+        self.assertEqual(check.core.share_of(""), 1)
 
     def test_exit_code(self):
         whole = {"cases": 3, "passed": 2, "failed": 0, "failures": [], "skips": [{"case": "proof/a", "message": "allowed"}],

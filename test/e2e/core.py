@@ -1,9 +1,14 @@
-"""The end-to-end cases of `make quick`: at least one of every group that a change in our code can break, about a minute on two cores.
+"""Which end-to-end cases `make quick` and `make test` run. The core are those of `make quick`: at least one of every group that a change in our code can break, about a minute on two cores.
 
 A case is here if it is quick and fails for many reasons: whole runs that are compared with PyTorch's, with each other bit by bit, or with
 what a plan says. It leaves out other models, ranks, stages and settings of the same kind, long waits, and packing.
 """
 import re
+import subprocess
+import zlib
+
+# `make test` runs the core, and of the other cases one share in so many: the revision decides which one. All of them take more than an hour on two cores.
+SHARES = 3
 
 # Patterns of whole names. Each must match a case (run.py).
 CORE = (
@@ -48,6 +53,20 @@ LEFT_OUT = {
     "tutorial": "trains for hundreds of steps",
     "wheel": "needs a Python with torch",
 }
+
+
+def share_of(revision):
+    """The share, from 1 to SHARES, that belongs to a revision (a hexadecimal text); 1 without one."""
+    return int(revision[:8] or "0", 16) % SHARES + 1
+
+
+def revision(folder):
+    done = subprocess.run(["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def in_share(name, share):
+    return zlib.crc32(name.encode()) % SHARES + 1 == share
 
 
 def core(names):

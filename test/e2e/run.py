@@ -15,7 +15,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[up]) for up in (0, 
 
 import cases as rooms  # noqa: E402
 import processor  # noqa: E402
-from core import core  # noqa: E402
+from core import SHARES, core, in_share  # noqa: E402
 from harness import Session, run_cases, shorten  # noqa: E402
 
 
@@ -26,6 +26,7 @@ def main():
     parser.add_argument("--only", help="run the cases whose names match")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--core", action="store_true", help="run the cases of core.py")
+    parser.add_argument("--share", type=int, choices=range(1, SHARES + 1), help=f"run the cases of core.py, and of the others one share in {SHARES}")
     parser.add_argument("--quick", action="store_true", help="fewer steps and configurations, for instrumented tools")
     parser.add_argument("--slowdown", type=int, default=1, help="factor on every timeout")
     parser.add_argument("--every-mutant", action="store_true", help="all mutants of the proof, not samples: an hour")
@@ -57,7 +58,7 @@ def main():
         except ValueError as e:
             print(f"end to end: test/e2e/core.py: {e}", file=sys.stderr)
             return 1
-        cases = [case for case in cases if case.name in chosen or not args.core]
+        cases = [case for case in cases if case.name in chosen or not args.core and (not args.share or in_share(case.name, args.share))]
     if args.list:
         print("\n".join(case.name for case in cases))
         return 0

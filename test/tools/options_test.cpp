@@ -207,7 +207,7 @@ TEST(Options, NamesOfFilesSayTheirFormat) {
 TEST(Options, HelpIsNotParsedFurther) {
   Settings settings;
   EXPECT_EQ(table().parse({"--help", "--nonsense"}, &settings)->help, HelpForm::kText);
-  EXPECT_EQ(table().parse({"in", "-h"}, &settings)->help, HelpForm::kText);
+  EXPECT_EQ(table().parse({"in", "-h"}, &settings)->help, HelpForm::kShort);
   EXPECT_EQ(table().parse({"--help=markdown"}, &settings)->help, HelpForm::kMarkdown);
   EXPECT_EQ(table().parse({"--help=man"}, &settings)->help, HelpForm::kManual);
   EXPECT_THAT(refusal({"--help=html"}), HasSubstr("markdown, man, bash, zsh"));

@@ -203,7 +203,7 @@ def baselines(session):
 
 
 def fitted(session, *arguments):
-    """What fit prints. Its exit status says whether a stage fits."""
+    """Returns what fit prints, and expects the exit status to say whether a stage fits."""
     done = session.call("sheaf", "fit", *arguments)
     fits = done.out and (any(s["fits"] for s in json.loads(done.out)["stages"]) if "--json" in arguments else "It fits." in done.out)
     expect(done.out and done.code == (0 if fits else 1), f"exit {done.code}\n{done.out}{done.err}")

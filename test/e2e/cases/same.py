@@ -44,7 +44,7 @@ DECIDES = {
 }
 FREE = {"-o", "--ranks", "--ranks-per-node", "--secondary-shards", "--deepspeed", "--ignore", "--like", "--micro-batches", "--reduce",
         "--zero", "--no-weight-hashes", "--eval", "--eval-only", "--max-threads-per-rank", "--profile", "--memory-limit", "--recompute",
-        "--prefetch", "--keep", "--offload", "--update-on", "--host-memory", "--file-space", "--file-generations", "--compile-to", "--format", "--no-graph", "--verbose", "--help"}
+        "--prefetch", "--keep", "--offload", "--update-on", "--host-memory", "--file-space", "--file-generations", "--compile-to", "--format", "--no-graph", "--verbose", "--quiet", "--help"}
 SETTLED_LATER = {"--lr-schedule", "--clip-norm", "--loss-scale", "--reduce-precision", "--target"}
 # Ways to compile what the base computes.
 LAYOUTS = [(1, 0, ()), (1, 0, ("--micro-batches", 4)), (1, 0, ("--micro-batches", 2)), (2, 0, ()), (2, 1, ("--eval",)),

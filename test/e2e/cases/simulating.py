@@ -69,7 +69,7 @@ def text(session):
     first = out.splitlines()[0]
     expect(first.startswith("step ") and " bound " in first and " gap " in first, first)
     second = out.splitlines()[1]
-    expect(re.match(r"floor \S+ \S+ \((products|state|communication)\) for other instructions", second), second)
+    expect(re.match(r"floor \S+ \S+ \((products|state|communication)\): the least time of any plan", second), second)
     expect("the bound is " in second and " times that" in second, second)
     for word in ("communication not hidden", "peak", "gemm", "kernel", "all_gather", "reduce_scatter"):
         expect(word in out, f"no '{word}' in\n{out}")

@@ -53,7 +53,7 @@ def quiet(session):
         ["sheaf", "report", plan, "-o", where / "m.html"],
         ["sheaf", "inspect", plan, "--format", "text"],
         ["sheaf", "inspect", plan, "--format", "json"],
-        ["sheaf", "simulate", plan, "--json"],
+        ["sheaf", "simulate", plan, "--profile", "h100", "--json"],
         ["sheaf", "fit", model, "--ranks", 2, "--memory", "1GiB", "--json"],
         ["sheaf", "check", model, "--batch", 16, "--json"],
         ["sheaf", "init", plan, "-o", where / "initial.safetensors"],
