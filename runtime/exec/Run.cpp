@@ -565,8 +565,9 @@ class Run {
     return {};
   }
 
-  // Prints what this run has written.
+  // Prints what this run has written. Other processes than the first need not look at the files.
   void noteWritten() {
+    if (!job_.first() || options_.quiet || options_.silent) return;
     if (!options_.save.empty()) progress_->note(cat("wrote the weights: ", writtenPath(options_.save)));
     if (saved_)
       progress_->note(cat("wrote the state after step ", in_.position.step, ": ", writtenPath(in_.lastSaved)));

@@ -69,18 +69,6 @@ void writeHeader(std::string& file) {
   std::memcpy(file.data(), &header, sizeof header);
 }
 
-}  // namespace
-
-bool isPlanFile(const std::string& path) {
-  char magic[sizeof kMagic] = {};
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return false;
-  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
-  return std::memcmp(magic, kMagic, sizeof magic) == 0;
-}
-
-namespace {
-
 // What a file holds; the graph is empty where there is none.
 struct Parts {
   std::span<const std::byte> payload, graph;
@@ -123,6 +111,14 @@ Expected<Parts> partsOf(std::span<const std::byte> file) {
 }
 
 }  // namespace
+
+bool isPlanFile(const std::string& path) {
+  char magic[sizeof kMagic] = {};
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return std::memcmp(magic, kMagic, sizeof magic) == 0;
+}
 
 Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file) {
   Expected<Parts> parts = partsOf(file);
