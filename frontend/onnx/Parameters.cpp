@@ -412,13 +412,13 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
       return emitError(model.location()) << (i < train.size() ? "--train '" : "--freeze '")
                                          << (i < train.size() ? options.train[i] : options.freeze[i - train.size()])
                                          << "' matches no parameter"
-                                         << nearestName(i < train.size() ? options.train[i]
-                                                                         : options.freeze[i - train.size()]);
+                                         << suggestionFor(i < train.size() ? options.train[i]
+                                                                           : options.freeze[i - train.size()]);
   return success();
 }
 
 // The names of parameters, for the error of an expression that matches none.
-std::string Parameters::nearestName(const std::string& text) const {
+std::string Parameters::suggestionFor(const std::string& text) const {
   std::set<std::string> distinct;
   for (const auto& entry : roles)
     if (entry.second.parameter) distinct.insert(entry.second.name);

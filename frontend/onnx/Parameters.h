@@ -50,7 +50,7 @@ class Parameters {
 
   // True if weights of the module have the tensor under the name of its role: it is a parameter or a persistent buffer,
   // or no node uses it, so that the exporter did not make it for the graph.
-  std::string nearestName(const std::string& text) const;
+  std::string suggestionFor(const std::string& text) const;
   bool isOfModule(const Model& model, const onnx::TensorProto& tensor, bool used) const;
 
   // True if uses of the initializer differ in their roles.

@@ -88,10 +88,13 @@ int print(std::FILE* file, const char* format, va_list arguments) {
 
 }  // namespace
 
-void drawLine(std::string_view text) {
+size_t terminalColumns() {
   winsize size{};
-  const size_t columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-  const std::string line = shownLine(text).substr(0, columns - 1);
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void drawLine(std::string_view text) {
+  const std::string line = shownLine(text).substr(0, terminalColumns() - 1);
   std::lock_guard lock(lineMutex);
   std::fprintf(stderr, "\r\033[K%s", line.c_str());
   lineIsDrawn = true;

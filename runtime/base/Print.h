@@ -32,6 +32,8 @@ namespace out {
 int printf(const char* format, ...) __attribute__((format(printf, 1, 2)));
 int fprintf(std::FILE* file, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
+// The width of the terminal that stderr is; 80 if it is none.
+size_t terminalColumns();
 // Draws a line without an end on the terminal that stderr is, in place of the one drawn before. It is cut to the
 // terminal's width, because a wrapped line cannot be redrawn.
 void drawLine(std::string_view text);

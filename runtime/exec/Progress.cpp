@@ -1,6 +1,5 @@
 #include "runtime/exec/Progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -30,11 +29,6 @@ std::string duration(double seconds) {
 constexpr size_t kSparkline = 24;
 // Between two lines.
 constexpr double kSecondsOnTerminal = 0.1, kSecondsElsewhere = 30;
-
-size_t terminalColumns() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
 
 // Whether the terminal shows UTF-8, by the environment as setlocale() reads it.
 bool utf8() {
@@ -68,7 +62,7 @@ void Progress::show(const StepResult& result, bool last) {
   const std::string end = cat("  ", countText(static_cast<uint64_t>(std::llround(rate))), " ", throughput_.unit, "/s  ",
                               seconds, ", ", left, " left");
   // A line that is wrapped could not be redrawn: a narrow terminal shows less.
-  const size_t columns = terminal_ ? terminalColumns() : std::string::npos;
+  const size_t columns = terminal_ ? out::terminalColumns() : std::string::npos;
   std::string text = begin + details + end;
   if (text.size() >= columns) text = begin + end;
   if (text.size() >= columns) text = begin.substr(0, columns - 1);

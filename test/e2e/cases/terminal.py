@@ -91,23 +91,23 @@ def masked(text):
     return re.sub(r"# (?:[KMG]i)?B\b", "# B", text)
 
 
-def run(command, where, terminal, interrupt, tools):
-    """Runs a command in a folder and returns what it prints."""
-    command, environment = [str(tools / command[0]), *command[1:]], {**os.environ, "LC_ALL": "C.UTF-8"}
-    if terminal:
-        here, there = pty.openpty()
-        fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    else:
-        here, there = os.pipe()
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=there, stderr=there, cwd=where, env=environment)
+def printed(command, columns=0, environment=None, where=None, interrupts=None):
+    """Runs a command at a terminal of so many columns, or into a pipe, and returns what it prints and its exit status.
+
+    Ctrl-C is typed once interrupts() is true.
+    """
+    here, there = pty.openpty() if columns else os.pipe()
+    if columns:
+        fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=there, stderr=there, cwd=where,
+                               env={**os.environ, **(environment or {})})
     os.close(there)
     text = b""
     while True:
-        log = where / LONG
-        if interrupt and log.exists() and '"loss"' in log.read_text():
+        if interrupts and interrupts():
             process.send_signal(signal.SIGINT)
-            interrupt = False
-        if interrupt and not select.select([here], [], [], 0.02)[0]:
+            interrupts = None
+        if interrupts and not select.select([here], [], [], 0.02)[0]:
             continue
         try:
             piece = os.read(here, 65536)
@@ -117,15 +117,16 @@ def run(command, where, terminal, interrupt, tools):
             break
         text += piece
     os.close(here)
-    process.wait()
-    return text.decode()
+    return text.decode(errors="replace"), process.wait()
 
 
 def compared(session, terminal):
     where, found = session.folder(), ""
     copy_files(where)
+    log = where / LONG
     for command, interrupt in STEPS:
-        text = run(command, where, terminal, interrupt, session.tools)
+        text, _ = printed([session.tools / command[0], *command[1:]], COLUMNS if terminal else 0, {"LC_ALL": "C.UTF-8"}, where,
+                          (lambda: log.exists() and '"loss"' in log.read_text()) if interrupt else None)
         expect(terminal or "\r" not in text and "\033" not in text, f"there is no terminal, and it prints {text!r}")
         text = rendered(text)
         expect(all(len(line) < COLUMNS for line in text.split("\n")) or not terminal or "next:" in text or "--resume" in text, f"a line is wrapped:\n{text}")

@@ -1,11 +1,11 @@
 """What is seen of a run while it runs: event files for TensorBoard, metrics for Prometheus, the line on a terminal."""
 import json
 import os
-import pty
 import re
 import struct
 import subprocess
 
+from cases.terminal import printed
 from formats import read_events, read_log
 from harness import Case, Skip, expect, expect_short_error
 from training import CONFIGS, data_arguments
@@ -156,25 +156,9 @@ def readers(session):
 
 def at_terminal(session, columns, environment):
     """What a run writes to a terminal of so many columns."""
-    import fcntl
-    import termios
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    command = [session.tools / "sheaf-run", plan(session), *data_arguments(CONFIG), "--steps", "800"]
-    process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stderr=slave, env={**os.environ, **environment})
-    os.close(slave)
-    text = b""
-    while True:
-        try:
-            piece = os.read(master, 65536)
-        except OSError:
-            break
-        if not piece:
-            break
-        text += piece
-    os.close(master)
-    expect(process.wait() == 0, text.decode(errors="replace"))
-    return text.decode()
+    text, code = printed([session.tools / "sheaf-run", plan(session), *data_arguments(CONFIG), "--steps", 800], columns, environment)
+    expect(code == 0, text)
+    return text
 
 
 def terminal(session):
