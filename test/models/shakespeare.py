@@ -15,23 +15,25 @@ BYTES, CONTEXT, WIDTH, HEADS, BLOCKS = 256, 128, 128, 4, 4
 
 
 class Block(torch.nn.Module):
-    def __init__(self):
+    """Attention and a perceptron, each after a normalization and added to what it reads (also of vit.py)."""
+    def __init__(self, width, heads, causal, gelu):
         super().__init__()
-        self.ln_1, self.ln_2 = torch.nn.LayerNorm(WIDTH), torch.nn.LayerNorm(WIDTH)
-        self.attention, self.projection = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
+        self.heads, self.causal, self.gelu = heads, causal, gelu
+        self.ln_1, self.ln_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.attention, self.projection = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
 
     def forward(self, x):
-        heads = self.attention(self.ln_1(x)).unflatten(-1, (3, HEADS, WIDTH // HEADS)).permute(2, 0, 3, 1, 4)
-        x = x + self.projection(scaled_dot_product_attention(*heads.unbind(0), is_causal=True).transpose(1, 2).flatten(2))
-        return x + self.down(gelu(self.up(self.ln_2(x)), approximate="tanh"))
+        heads = self.attention(self.ln_1(x)).unflatten(-1, (3, self.heads, x.shape[-1] // self.heads)).permute(2, 0, 3, 1, 4)
+        x = x + self.projection(scaled_dot_product_attention(*heads.unbind(0), is_causal=self.causal).transpose(1, 2).flatten(2))
+        return x + self.down(gelu(self.up(self.ln_2(x)), approximate=self.gelu))
 
 
 class GPT(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.tokens, self.positions = torch.nn.Embedding(BYTES, WIDTH), torch.nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = torch.nn.Sequential(*(Block() for _ in range(BLOCKS)))
+        self.blocks = torch.nn.Sequential(*(Block(WIDTH, HEADS, True, "tanh") for _ in range(BLOCKS)))
         self.ln, self.head = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, BYTES, bias=False)
 
     def forward(self, input_ids, labels):

@@ -9,22 +9,11 @@ arXiv:2010.11929, with the mean of all patches in place of a class token). The g
 import pathlib
 
 import torch
-from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy
+
+from shakespeare import Block
 
 SIDE, PATCH, WIDTH, HEADS, BLOCKS, CLASSES = 64, 8, 384, 6, 6, 1000
-
-
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.ln_1, self.ln_2 = torch.nn.LayerNorm(WIDTH), torch.nn.LayerNorm(WIDTH)
-        self.attention, self.projection = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        heads = self.attention(self.ln_1(x)).unflatten(-1, (3, HEADS, WIDTH // HEADS)).permute(2, 0, 3, 1, 4)
-        x = x + self.projection(scaled_dot_product_attention(*heads.unbind(0)).transpose(1, 2).flatten(2))
-        return x + self.down(gelu(self.up(self.ln_2(x))))
 
 
 class ViT(torch.nn.Module):
@@ -32,7 +21,7 @@ class ViT(torch.nn.Module):
         super().__init__()
         self.patches = torch.nn.Conv2d(3, WIDTH, PATCH, PATCH)
         self.positions = torch.nn.Parameter(0.02 * torch.randn((SIDE // PATCH) ** 2, WIDTH))
-        self.blocks = torch.nn.Sequential(*(Block() for _ in range(BLOCKS)))
+        self.blocks = torch.nn.Sequential(*(Block(WIDTH, HEADS, False, "none") for _ in range(BLOCKS)))
         self.ln, self.head = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, CLASSES)
 
     def forward(self, x, labels):
