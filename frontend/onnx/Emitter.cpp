@@ -13,7 +13,7 @@ using Shape = SmallVector<int64_t>;
 constexpr int64_t kSmall = 1 << 16;
 
 int64_t Tensor::count() const {
-  return elementCount(shape()).value_or(kMaxElements);
+  return elementCount(shape()).value_or(kMaxGlobalElements);
 }
 
 Value Emitter::materialize(const Tensor& x) {

@@ -28,7 +28,7 @@ std::optional<int64_t> elementCount(ArrayRef<int64_t> shape) {
     if (dim < 0) return std::nullopt;
     if (dim == 0)
       empty = true;
-    else if (count > kMaxElements / dim)
+    else if (count > kMaxGlobalElements / dim)
       return std::nullopt;
     else
       count *= dim;
@@ -307,7 +307,7 @@ LogicalResult Model::checkTensor(const onnx::TensorProto& tensor) const {
   if (!type) return error() << "elements of type " << dataTypeName(tensor.data_type()) << " are not supported";
   if (tensor.has_segment()) return error() << "segmented tensors are not supported";
   auto count = elementCount(ArrayRef<int64_t>(tensor.dims().data(), tensor.dims().size()));
-  if (!count) return error() << "has a negative dimension or too many elements";
+  if (!count || *count > kMaxElements) return error() << "has a negative dimension or too many elements";
   if (tensor.data_location() == onnx::TensorProto::EXTERNAL) return source(tensor);
   int64_t bytes = *count * elementBytes(type);
   auto it = spanOf.find(&tensor);

@@ -19,14 +19,16 @@
 
 namespace sheaf::frontend {
 
-// A tensor of more elements than this is refused: no product or byte count below can then overflow.
+// The maximum number of elements of a tensor in a file. No product or byte count below can then overflow.
 inline constexpr int64_t kMaxElements = int64_t(1) << 42;
+// The maximum number of elements of a value, which has the rows of all ranks. train-partition limits those of a leaf.
+inline constexpr int64_t kMaxGlobalElements = int64_t(1) << 56;
 
 inline bool isDefaultDomain(llvm::StringRef domain) {
   return domain.empty() || domain == "ai.onnx";
 }
 
-// The product of dimensions, or nothing if one is negative or the product exceeds kMaxElements.
+// The product of dimensions, or nothing if one is negative or the product exceeds kMaxGlobalElements.
 std::optional<int64_t> elementCount(llvm::ArrayRef<int64_t> shape);
 
 // The MLIR type of an ONNX TensorProto.DataType; null if `train` has none.

@@ -21,7 +21,7 @@ LogicalResult reshape(Node& n) {
     if (dim == -1) {
       if (inferred >= 0) return n.error() << "the shape has more than one -1";
       inferred = i;
-    } else if (dim < 0 || (dim && known > kMaxElements / dim)) {
+    } else if (dim < 0 || (dim && known > kMaxGlobalElements / dim)) {
       return n.error() << "the shape has a dimension of " << dim;
     } else {
       known *= dim;
@@ -180,7 +180,7 @@ LogicalResult tile(Node& n) {
   Shape spread, full, shape;
   for (int64_t d = 0; d < x.rank(); ++d) {
     int64_t repeat = (*repeats)[d];
-    if (repeat < 0 || (repeat && x.dim(d) > kMaxElements / repeat))
+    if (repeat < 0 || (repeat && x.dim(d) > kMaxGlobalElements / repeat))
       return n.error() << "a repeat of " << repeat << " is out of range";
     spread.append({1, x.dim(d)});
     full.append({repeat, x.dim(d)});

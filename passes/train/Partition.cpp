@@ -37,6 +37,9 @@ namespace {
 constexpr int64_t kManyBytes = int64_t(64) << 20;
 constexpr double kManyProducts = 0.05;
 
+// The maximum number of elements of a leaf's value: sums of the bytes of many values cannot overflow.
+constexpr int64_t kMaxLeafElements = int64_t(1) << 42;
+
 // Multiplications of an op's products; 0 for other ops, which take as good as no time.
 double productsOf(Operation& op) {
   auto typeOf = [](Value v) { return TensorBuilder::typeOf(v); };
@@ -63,17 +66,18 @@ struct Partition : sheaf::train::impl::PartitionBase<Partition> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    auto ranks = module->getAttrOfType<IntegerAttr>("train.ranks");
     auto step = module.lookupSymbol<func::FuncOp>("step");
     if (!step || step.isExternal()) {
       module.emitError("has no function @step that could be partitioned");
       return signalPassFailure();
     }
+    if (failed(makeLeaf(module, step)) || failed(checkSizes(step))) signalPassFailure();
+  }
+
+  LogicalResult makeLeaf(ModuleOp module, func::FuncOp step) {
+    auto ranks = module->getAttrOfType<IntegerAttr>("train.ranks");
     const int64_t leaves = ranks ? ranks.getInt() : 1;
-    if (module->removeAttr(kOneRowAttr)) {
-      if (failed(makeRowLeaves(step, leaves))) signalPassFailure();
-      return;
-    }
+    if (module->removeAttr(kOneRowAttr)) return makeRowLeaves(step, leaves);
     for (unsigned i = 0; i < step.getNumArguments(); ++i) {
       if (!step.getArgAttr(i, "train.row_mask")) continue;
       // Adds sums over the rows that count.
@@ -81,20 +85,41 @@ struct Partition : sheaf::train::impl::PartitionBase<Partition> {
       const int64_t rows = TensorBuilder::typeOf(step.getArgument(i)).getDimSize(0);
       if (canMaskRows(step, leaves, rows)) return partition(module, step, leaves, rows);
       (void)step.eraseArgument(i);
-      if (leaves == 1) return markOutputRows(step, rows);
+      if (leaves == 1) {
+        markOutputRows(step, rows);
+        return success();
+      }
       break;
     }
-    if (leaves > 1) partition(module, step, leaves, leaves);
+    return leaves > 1 ? partition(module, step, leaves, leaves) : success();
   }
 
-  void partition(ModuleOp module, func::FuncOp step, int64_t leaves, int64_t parts) {
+  static LogicalResult checkSizes(func::FuncOp step) {
+    const WalkResult walk = step.walk([](Operation* op) -> WalkResult {
+      for (Type type : op->getResultTypes()) {
+        int64_t elements = 1;
+        for (int64_t size : cast<RankedTensorType>(type).getShape())
+          if (size > 0 && elements > kMaxLeafElements / size)
+            return op->emitError() << "a value of type " << type
+                                   << " is too large for one rank: give smaller sizes, or a smaller "
+                                   << "batch per rank";
+          else
+            elements *= size;
+      }
+      return WalkResult::advance();
+    });
+    return failure(walk.wasInterrupted());
+  }
+
+  LogicalResult partition(ModuleOp module, func::FuncOp step, int64_t leaves, int64_t parts) {
     Partitioner partitioner(step, leaves, parts);
     OpCheck tries(&getContext(), leaves, fault);
     const bool failed = mlir::failed(partitioner.run(check && leaves > 1 ? &tries : nullptr));
     tries.addTo(module, "partition");
-    if (failed) return signalPassFailure();
+    if (failed) return failure();
     report(module, partitioner);
     warnOfRepeated(step, partitioner);
+    return success();
   }
 
   // True if every row can be followed to the sums over the batch; false if rows depend on each other.

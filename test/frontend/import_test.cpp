@@ -133,6 +133,24 @@ TEST(Import, OperatorsAreListed) {
   }
 }
 
+// The limits of sizes hold for what a file stores and for what a leaf computes, not for the rows of all leaves
+// together.
+TEST(Import, ValuesOfAllRanksMayBeLarge) {
+  auto errorsFor = [](int64_t rows, int64_t wide) {
+    ModelBuilder m;
+    m.input("x", {"N", 1}).output("loss", {});
+    m.integers("shape", {2}, {1, wide});
+    m.floats("w", {1}, {2});
+    m.node("Mul", {"x", "w"}, {"a"});
+    m.node("Expand", {"a", "shape"}, {"b"});
+    setInteger(m.node("ReduceMean", {"b"}, {"loss"}), "keepdims", 0);
+    return import(m, withBatch(rows)).errors;
+  };
+  EXPECT_THAT(errorsFor(1 << 16, int64_t(1) << 30), testing::IsEmpty());  // 2^46 elements
+  EXPECT_THAT(errorsFor(1 << 16, int64_t(1) << 41),
+              testing::Contains(HasSubstr("a tensor of this size is out of range")));
+}
+
 // Data have the rows first, so that an input whose rows are not is transposed in the step.
 TEST(Import, RowsAreWhereOneSharedSymbolIs) {
   struct {
