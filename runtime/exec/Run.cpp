@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "runtime/base/AtomicFile.h"
+#include "runtime/base/PhaseProgress.h"
 #include "runtime/base/ResourceErrors.h"
 #include "runtime/base/SuspendDetector.h"
 #include "runtime/base/Text.h"
@@ -89,6 +90,9 @@ class Run {
   Run(const RunOptions& options, RunControl& control, Job& job) : options_(options), control_(control), job_(job) {}
 
   Status execute() {
+    std::optional<PhaseProgress> phases;
+    if (job_.first() && !options_.quiet && !options_.silent) phases.emplace("sheaf-run");
+    PhaseProgress::phase("reading and proving the plan");
     SHEAF_RETURN_IF_ERROR(catchOutOfMemory("what the run reads", [&] {
       Expected<RunInputs> inputs = readInputs(options_, control_, job_);
       if (inputs.ok()) in_ = std::move(*inputs);
@@ -96,7 +100,9 @@ class Run {
     }));
     SHEAF_RETURN_IF_ERROR(openOutputs());
     SHEAF_RETURN_IF_ERROR(settle());
+    PhaseProgress::phase("opening the device");
     SHEAF_RETURN_IF_ERROR(openDevice());
+    PhaseProgress::phase("reading the initial weights");
     StateAccess state(*in_.plan, ranks_, job_.firstRank(), job_.group());
     SHEAF_RETURN_IF_ERROR(catchOutOfMemory("the weights", [&] { return initialise(state); }));
     SHEAF_RETURN_IF_ERROR(commitFirstState());
@@ -107,6 +113,7 @@ class Run {
                                                   }});
         return saver_->status();
       }));
+    phases.reset();
     Status status = trainAndSave(state);
     // What was copied before the run failed is whole, if no other process is needed for it.
     if (!status.ok() && saver_ && !job_.group()) (void)finishSaves();

@@ -228,7 +228,7 @@ struct Row {
 
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
-      {"constant", {&kWarmup, &kStart, &kRise, &kDelay}, true, false, constantFactor, "the rate itself"},
+      {"constant", {&kWarmup, &kStart, &kRise, &kDelay}, true, false, constantFactor, "always 1"},
       {"cosine",
        {&kSteps, &kMin, &kWarmup, &kStart, &kRise, &kDelay, &kIdle, &kAhead},
        true,
@@ -258,13 +258,13 @@ const std::vector<Row>& rows() {
        true,
        true,
        wsdFactor,
-       "1, then down to min in the last `decay` of `steps`"},
+       "warmup-stable-decay: 1, then down to min in the last `decay` of `steps`"},
       {"one-cycle",
        {&kSteps, &kPctStart, &kDivFactor, &kFinalDivFactor, &kAnnealCycle, &kThreePhase},
        false,
        true,
        oneCycleFactor,
-       "PyTorch's OneCycleLR, of which the learning rate is max_lr"}};
+       "PyTorch's OneCycleLR; the optimizer's lr is its max_lr"}};
   return table;
 }
 
@@ -392,15 +392,40 @@ std::string scheduleSyntax() {
 }
 
 std::string scheduleHelp() {
-  std::string text = "What learning rates are multiplied by at each step.";
-  for (const Row& row : rows()) text += cat(" ", row.name, ": ", row.help, " (", settingsText(row, ", "), ").");
-  return text +
-         " During a warm-up of W steps, step s has (s + 1) / W, or goes from `start` at step 0 to 1 at step W; with "
-         "rise=log it goes from `start` (0) by log(s + 1) / log(W). All of it begins after `delay` steps at the first "
-         "rate, or at the fraction `idle`; the way to the end is counted `ahead` steps early. "
-         "steps may be left out: then it is the length of the training, by --steps or --epochs, or in the state that a "
-         "run "
-         "resumes.";
+  std::vector<std::string> names;
+  for (const Row& row : rows()) names.emplace_back(row.name);
+  return cat("What learning rates are multiplied by at each step: ", listText(names),
+             ", each with keys, as in cosine:warmup=100,min=0.1. `sheaf schedules` explains them.");
+}
+
+std::string schedulePage() {
+  std::string text =
+      "--lr-schedule NAME[:key=value,...] says what learning rates are multiplied by at each step.\n\nNames\n";
+  constexpr size_t kColumns = 100, kIndent = 14;
+  for (const Row& row : rows()) {
+    text += cat("  ", row.name, std::string(12 - row.name.size(), ' '), row.help);
+    size_t column = kColumns;
+    for (const Setting* setting : row.settings) {
+      const std::string syntax = setting->syntax() + (setting == row.settings.back() ? "" : ",");
+      if (column + 1 + syntax.size() > kColumns) text += "\n" + std::string(column = kIndent - 1, ' ');
+      text += " " + syntax;
+      column += 1 + syntax.size();
+    }
+    text += "\n";
+  }
+  return text + R"(
+Keys of several names
+  steps       Length of the schedule, warm-up included. Without it: the length of the training, from
+              --steps or --epochs, or what the state holds that a run resumes.
+  warmup      Steps of the warm-up (0). Its step s, from 0 on, has the factor (s + 1) / warmup.
+  start       With it, the warm-up goes from `start` at step 0 to 1 at step `warmup`.
+  rise        linear, or log: the warm-up goes from `start` (0) by log(s + 1) / log(warmup).
+  min         Factor at the end of the schedule (0).
+  delay       Steps before the schedule begins (0). They have the schedule's first factor.
+  idle        Factor of the steps of `delay` instead.
+  ahead       Steps by which progress towards `steps` is counted early (0).
+  anneal      Form of the descent (cosine).
+)";
 }
 
 }  // namespace sheaf::plan

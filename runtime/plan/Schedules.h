@@ -27,8 +27,11 @@ Expected<Schedule> withLength(Schedule schedule, int64_t steps);
 // What the learning rate is multiplied by at the step with this 0-based number. The schedule must not lack its length.
 double scheduleFactor(const Schedule& schedule, int64_t step);
 
-// For the help of an option: "constant|cosine|...[:key=value,...]", and a sentence for each kind.
+// For the help of an option: "constant|cosine|...[:key=value,...]", and what it does.
 std::string scheduleSyntax();
 std::string scheduleHelp();
+
+// The page of `sheaf schedules`: every kind with its keys, and what the keys mean.
+std::string schedulePage();
 
 }  // namespace sheaf::plan

@@ -131,5 +131,18 @@ TEST(Schedules, ChecksEverySetting) {
   EXPECT_THAT(plan::checkSchedule(schedule).message(), HasSubstr("kind"));
 }
 
+// `sheaf schedules` explains every kind, and every key of more than one kind; the others stand in their kind's line.
+TEST(Schedules, PageExplainsEveryKey) {
+  const std::string page = plan::schedulePage(), syntax = plan::scheduleSyntax();
+  EXPECT_EQ(syntax, "constant|cosine|linear|polynomial|step|wsd|one-cycle[:key=value,...]");
+  for (const char* name : {"constant", "cosine", "linear", "polynomial", "step", "wsd", "one-cycle"})
+    EXPECT_THAT(page, HasSubstr(std::string("\n  ") + name + " "));
+  for (const char* key : {"steps", "warmup", "start", "rise", "min", "delay", "idle", "ahead", "anneal"})
+    EXPECT_THAT(page, HasSubstr(std::string("\n  ") + key + " "));
+  for (const char* key : {"power", "step_size", "gamma", "decay"}) EXPECT_THAT(page, HasSubstr(std::string(key) + "="));
+  for (size_t begin = 0; begin < page.size(); begin = page.find('\n', begin) + 1)
+    EXPECT_LE(page.find('\n', begin) - begin, 100u) << page.substr(begin, 120);
+}
+
 }  // namespace
 }  // namespace sheaf

@@ -110,6 +110,7 @@ std::string Table::facts(const Option& option) const {
   if (!option.whenMissing.empty()) add("required");
   if (!option.fallback.empty()) add("default: " + option.fallback);
   if (option.repeats) add("may be given several times");
+  if (marksResults && option.bits) add("can change results");
   if (auto mode = modes.find(option.name); mode != modes.end())
     add("can be combined only with " + listText(mode->second, mode->second.size()));
   return text;

@@ -89,8 +89,9 @@ struct Table {
   std::vector<std::string> usage;  // without the word `usage`
   Positional positional;
   std::vector<Section> sections;
-  std::string notes;       // below the options; paragraphs are divided by empty lines
-  bool versioned = false;  // is a whole program: takes --version
+  std::string notes;          // below the options; paragraphs are divided by empty lines
+  bool versioned = false;     // is a whole program: takes --version
+  bool marksResults = false;  // help marks the options that can change results
   // At least two command lines that work, in a folder with the files that they name.
   std::vector<std::string> examples = {};
   // Options of other programs, each with what the error says that it is not one of this command.

@@ -103,33 +103,29 @@ options::Table makeTable() {
                             "W-00001-of-0000N.safetensors and this index, as Hugging Face's libraries read them; every "
                             "process writes its ranks' part, and all must see the folder.")
             .writes({"safetensors", "safetensors.index.json"}),
-        Row::bytes<&O::shardBytes>("--shard-size",
-                                   "Most bytes of tensors in a file of --save W.safetensors.index.json.")
+        Row::bytes<&O::shardBytes>("--shard-size", "Maximum size of a file of --save W.safetensors.index.json.")
             .defaultsTo("5GB"),
         Row::text<&O::saveState>(
             "--save-state", "DIR",
             "Write weights, optimizer state and position into DIR/step-NNNNNNNN after the last step."),
-        Row::integer<&O::saveEvery>("--save-every", "K", 1, kMost, "And every K steps.")
+        Row::integer<&O::saveEvery>("--save-every", "K", 1, kMost, "With --save-state: save every K steps as well.")
             .defaultsTo("the last step only"),
         Row::parsed<&O::saveStaging>(
             "--save-staging", "auto|SIZE", "auto or a size in bytes of at least 64KiB, such as 2GiB",
-            "Save the states of --save-every while the run goes on: it waits only until each rank's state is copied "
-            "into "
-            "so much host memory of the rank, from which it is written to the file. With less than the state takes, "
-            "the copy waits for the disk. auto: as much as it takes, which `sheaf inspect` prints. Needs --save-every.",
+            "Write the states of --save-every while the run goes on. The run waits only until each rank has copied its "
+            "state into a host buffer of this size. If the buffer is smaller than the state, the copy waits for the "
+            "disk. auto: the size of the state, which `sheaf inspect` prints. Needs --save-every.",
             parseStaging)
             .defaultsTo("none: the run waits until a state is on the disk"),
         Row::integer<&O::keepSaves>("--keep-saves", "K", 1, kMost,
                                     "Keep the newest K states in the folder of --save-state: older ones are removed "
                                     "when a newer one is whole and on the disk. One run at a time may use the folder.")
             .defaultsTo("all states"),
-        Row::text<&O::resume>(
-            "--resume", "DIR",
-            "Continue from the newest state in DIR, or from DIR itself if it is a state. Any number of ranks and any "
-            "stage "
-            "will do. Repeat the options of the run that saved it: --steps and --epochs are the length of the whole "
-            "training, and a schedule keeps its length. If DIR is the --offload-dir, continue from what a run of the "
-            "same plan left there, even if it was killed.")}},
+        Row::text<&O::resume>("--resume", "DIR",
+                              "Continue from the newest state in DIR, or from DIR itself if it is a state. The plan "
+                              "may have another number of ranks and another stage. --steps and --epochs are the length "
+                              "of the whole training, and a schedule keeps its length. If DIR is the --offload-dir, "
+                              "continue from what a run of the same plan left there, even if it was killed.")}},
       {"Training",
        {Row::real<&O::learningRate>("--lr", "RATE", 0, false,
                                     "Learning rate, also of the parameter groups that have none of their own.")
@@ -145,24 +141,20 @@ options::Table makeTable() {
       {"Device",
        {Row::word<&O::device>("--device", {"cpu", "cuda"}, "Device to run on.").defaultsTo("the plan's first target"),
         Row::choice<&O::reduceOrder>("--reduce-order", reduceOrders(),
-                                     "Order in which GPUs sum over ranks: that of one fixed tree, or NCCL's own.")
+                                     "Order in which GPUs add the values of ranks: one fixed tree, or NCCL's own ring.")
             .defaultsTo("the plan's"),
-        Row::word<&O::transport>(
-            "--transport", {"sockets", "mpi"},
-            "What carries bytes between nodes of CPUs: TCP sockets, or the MPI whose mpirun has started the "
-            "processes. The results are the same bits."),
-        Row::flag<&O::allowMixedHosts>("--allow-mixed-hosts",
-                                       "Let processes on CPUs run together whose instructions or versions of oneDNN "
-                                       "differ, so that bits may; without "
-                                       "this it is an error."),
+        Row::word<&O::transport>("--transport", {"sockets", "mpi"},
+                                 "What carries data between processes on CPUs: TCP sockets, or the MPI whose mpirun "
+                                 "has started the processes. Does not change results."),
+        Row::flag<&O::allowMixedHosts>(
+            "--allow-mixed-hosts",
+            "Let processes on CPUs run together although their instruction sets or versions of oneDNN differ. Results "
+            "may then differ in their last digits. Without this option it is an error."),
         Row::text<&O::offloadFolders>(
             "--offload-dir", "DIR",
-            "Folder for the files of a plan that was compiled with --offload KIND=file, on a local disk. If all state "
-            "is "
-            "there, on CPU ranks, --resume DIR goes on from it after the run or a crash; otherwise the files are "
-            "removed "
-            "when the run ends. May be "
-            "repeated: bytes are then divided among the folders."),
+            "Folder on a local disk for the files of a plan that was compiled with --offload KIND=file. On CPU ranks, "
+            "if all state is there, --resume DIR continues from it after the run or a crash; otherwise the files are "
+            "removed when the run ends. Several folders share the data."),
         Row::flag<&O::graphs>("--no-graphs", "Launch each instruction by itself, not steps as CUDA graphs."),
         Row::text<&O::tuned>(
             "--tuned", "FILE",

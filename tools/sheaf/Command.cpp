@@ -51,7 +51,7 @@ options::Option quietRow() {
 
 OutputMode::OutputMode(const std::string& command, const options::Given& given) : before_(isQuiet) {
   isQuiet = given.has("--quiet");
-  if (!isQuiet) progress_ = std::make_unique<Progress>(command);
+  if (!isQuiet) progress_ = std::make_unique<PhaseProgress>(command);
 }
 
 OutputMode::~OutputMode() {

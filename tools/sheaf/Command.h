@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/PhaseProgress.h"
 #include "tools/options/Rows.h"
-#include "tools/sheaf/Progress.h"
 
 namespace sheaf::tool {
 
@@ -35,6 +35,7 @@ Command profileCommand();
 Command initCommand();
 Command exportCommand();
 Command operatorsCommand();
+Command schedulesCommand();
 Command callsCommand();
 
 // Print "sheaf: error: MESSAGE" and return kFailed or kMisused.
@@ -61,7 +62,7 @@ class OutputMode {
 
  private:
   const bool before_;  // true if the command that calls this one is quiet
-  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<PhaseProgress> progress_;
 };
 
 // Reads a command line. True: there is nothing else to do, and `status` is the exit status.

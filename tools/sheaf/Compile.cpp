@@ -114,10 +114,16 @@ options::Table compileTable() {
                        {},
                        ""};
   table.foreign = optionsOfRun();
+  table.marksResults = true;
+  table.notes =
+      "With --leaves and --bucket-size, only options that are marked with \"can change results\" do so; the others "
+      "change time and memory alone. Without --leaves, --ranks and --micro-batches change how results are rounded. "
+      "Without --bucket-size, so can every option that changes predicted times, since the size is chosen by them.";
   table.sections = {
       {"Job",
-       {Row::text<&O::output>("-o", "OUT.plan",
-                              "File for the plan; with --compile-to, for the text ('-': standard output).")
+       {Row::text<&O::output>(
+            "-o", "OUT.plan",
+            "File to write: the plan, or with --compile-to the text, for which '-' is standard output.")
             .writes([](const options::Given& given) -> std::vector<std::string> {
               if (!given.has("--compile-to") || given.is("--compile-to", "emit")) return {"plan"};
               return given.is("--format", "onnx") ? std::vector<std::string>{"onnx"} : std::vector<std::string>{"mlir"};
@@ -125,64 +131,63 @@ options::Table compileTable() {
             .alsoWrites(".data")
             .required("where is the plan to be written?"),
         Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks."),
-        Row::integer<&O::import, &Import::batch>(
-            "--batch", "B", 1, int64_t{1} << 32,
-            "Global batch: rows of a step, shared by the ranks. It binds the first symbolic dimension of the inputs.")
-            .defaultsTo("the model's, where it is fixed")
+        Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
+                                                 "Global batch: rows (samples) per step, divided among the ranks. It "
+                                                 "is the size of the inputs' batch dimension (see --rows).")
+            .defaultsTo("the model's, if that is fixed; else it is required")
             .decidesBits(),
         Row::integer<&O::import, &Import::leaves>(
             "--leaves", "V", 1, int64_t{1} << 20,
-            "Cut the batch into V pieces and add their sums by one fixed tree. "
-            "Plans with the same V compute the same bits on "
-            "every number of ranks R and of --micro-batches M for which V / (R M) is a "
-            "power of two.")
-            .defaultsTo("as many as ranks times micro-batches")
+            "Make results independent of the number of ranks: with --leaves 8, the ranks 1, 2, 4 and 8 give "
+            "bit-identical weights. The batch is divided into V pieces, the leaves, and their gradients are added in "
+            "the order of one tree. Ranks R and --micro-batches M fit V if V / (R M) is a power of two.")
+            .defaultsTo("one leaf per rank and micro-batch")
             .decidesBits(),
-        Row::text<&O::like>("--like", "A.plan",
-                            "Take over from this plan every option that decides bits, such as --leaves, --bucket-size, "
-                            "--precision and --optimizer, so that both plans compute the same bits; it is an error to "
-                            "give one of them another value, and if the plans do not compute the same bits."),
-        microBatchesRow<O>(" auto: as many as make the plan fit, where that is quicker than to recompute activations."),
+        Row::text<&O::like>(
+            "--like", "A.plan",
+            "Copy from A.plan every option that can change results, such as --leaves, --bucket-size, --precision and "
+            "--optimizer, so that both plans give bit-identical results. It is an error if one of these options is "
+            "given with another value, or if the two plans would give other results all the same."),
+        microBatchesRow<O>(" auto: 1, or if the plan does not fit with it, as many as make it fit, if that is faster "
+                           "than recomputing activations."),
         reduceRow<O>(), bindingRow<O>(), rowsRow<O>(), constantRow<O>(), nodesRow<O>("all ranks are one group"),
         Row::parsed<&O::choose, &ChooseOptions::stage>(
             "--zero", "auto|0|1|2|3|node=S,world=T", "auto, a stage from 0 to 3, or node=S,world=T",
-            "ZeRO stage: what the ranks shard. 0: nothing, 1: optimizer state, 2: gradients as well, 3: parameters as "
-            "well; auto: the stage with the shortest predicted step of those that fit. node=S,world=T (T at most S): "
-            "what "
-            "stage T shards is divided among all ranks, what only stage S shards among the ranks of a node; "
-            "node=3,world=0 is HSDP.",
+            "ZeRO stage: what is divided among the ranks. 0: nothing, 1: optimizer state, 2: gradients as well, 3: "
+            "parameters as well; auto: of the stages that fit, the one with the shortest predicted step. "
+            "node=S,world=T (T at most S): what stage T shards is divided among all ranks; what stage S shards beyond "
+            "that is divided among the ranks of each node, and each node has all of it. node=3,world=0 is HSDP.",
             parseStages)
             .defaultsTo("auto"),
         Row::text<&O::deepSpeed>(
             "--deepspeed", "FILE.json",
-            "Take stage, batch, optimizer, schedule, precision and clipping from a configuration of DeepSpeed's. What "
-            "becomes of each key is printed; a key that changes results and has no equivalent is an error. Options of "
-            "the command line win."),
+            "Take stage, batch, optimizer, schedule, precision and clipping from a DeepSpeed configuration. It prints "
+            "how each key was translated. A key that changes results and has no equivalent is an error (see --ignore). "
+            "Options of the command line have priority over the file."),
         Row::text<&O::ignored>("--ignore", "KEY",
-                               "Accept this key of --deepspeed although nothing here does the same, such as "
-                               "fp16.hysteresis; a section stands for all its keys. May be repeated."),
-        Row::integer<&O::seed>("--seed", "S", INT64_MIN, INT64_MAX, "Seed of the random numbers of dropout.")
+                               "Ignore a key of the --deepspeed file that has no equivalent, such as fp16.hysteresis. "
+                               "The name of a section means all its keys."),
+        Row::integer<&O::seed>("--seed", "S", INT64_MIN, INT64_MAX, "Seed of dropout and of other random numbers.")
             .decidesBits(),
-        Row::flag<&O::noWeightHashes>(
-            "--no-weight-hashes",
-            "Do not read the files of initial weights, which takes as long as copying them. Of each the plan then "
-            "states "
-            "size and hash of the first 64 KiB alone, and sheaf-run notices no other damage."),
+        Row::flag<&O::noWeightHashes>("--no-weight-hashes",
+                                      "Do not hash the whole files of initial weights; hashing takes as long as "
+                                      "copying them. The plan then has each file's size and a hash of its first 64 "
+                                      "KiB, and sheaf-run does not notice damage elsewhere in the file."),
         Row::flag<&O::noGraph>("--no-graph",
-                               "Leave the training graph out of the plan's file, which `sheaf report` shows.")}},
+                               "Do not store the training graph in the plan. `sheaf report` then cannot show it.")}},
       {"Training",
        {lossRow<O>(), optimizerRow<O>(),
         Row::parsed<&O::pipeline, &Pipeline::groups>(
             "--group", "REGEX:key=value,...", "a regular expression and hyperparameters of the optimizer",
             "Hyperparameters of the parameters whose names match, instead of those of --optimizer, as in "
-            "'head:lr=0.1,weight_decay=0'. May be repeated; the last match wins.",
+            "'head:lr=0.1,weight_decay=0'. If several match, the last one counts.",
             parseGroup)
             .decidesBits(),
         Row::flag<&O::pipeline, &Pipeline::noDecay>(
             "--no-decay",
 
-            "No weight decay for parameters of rank 1 and embeddings (those that are read only by Gather), unless "
-            "their --group sets it.")
+            "No weight decay for one-dimensional parameters, such as biases and normalizations, and for embeddings "
+            "(parameters that only Gather reads), unless their --group sets it.")
             .decidesBits(),
         Row::parsed<&O::schedule>("--lr-schedule", "SCHEDULE", plan::scheduleSyntax(), plan::scheduleHelp(),
                                   plan::parseSchedule)
@@ -193,83 +198,86 @@ options::Table compileTable() {
             "--reduce-precision",
             options::Words<std::optional<train::Precision>>{
                 {"f32", train::Precision::f32}, {"bf16", train::Precision::bf16}, {"f16", train::Precision::f16}},
-            "Type in which gradients are summed over ranks, with --precision bf16 or f16: f32, or the same.")
+            "With --precision bf16 or f16: the type in which gradients are summed over ranks, either f32 or that of "
+            "--precision.")
             .defaultsTo("the type of --precision")
             .decidesBits(),
         lossScaleRow<O>(),
         Row::choice<&O::reduceOrder>("--reduce-order", protoWords<plan::Training::ReduceOrder>(),
-                                     "Order in which GPUs sum over ranks: that of one fixed tree, whatever the stage "
-                                     "and the number of processes, or that of "
-                                     "NCCL's ring. `sheaf-run --reduce-order` overrides it.")
+                                     "Order in which GPUs add the values of ranks. tree: one fixed order, so that "
+                                     "results do not depend on the stage and the number of processes; ring: NCCL's own "
+                                     "order, so that they do. `sheaf-run --reduce-order` has priority.")
             .decidesBits(),
-        Row::word<&O::gemmEpilogues>(
-            "--gemm-epilogues", {"auto", "on", "off"},
-            "Let matrix products add biases, apply GELU and its gradient and sum bias gradients, "
-            "before they round; auto: if a target is a GPU.")
+        Row::word<&O::gemmEpilogues>("--gemm-epilogues", {"auto", "on", "off"},
+                                     "Fuse into matrix multiplications what follows them: added biases, GELU and its "
+                                     "gradient, sums of bias gradients. They are then computed before the result is "
+                                     "rounded to its type. auto: on if a target is a GPU.")
             .decidesBits()}},
       {"Evaluation",
-       {Row::flag<&O::evaluation>(
-            "--eval",
-            "Add an evaluation to the plan: the graph's outputs and the loss, with dropout off and batch norms by "
-            "their running statistics. It shares weights and memory with the step; `sheaf-run --eval` and "
-            "`--eval-every` run it."),
+       {Row::flag<&O::evaluation>("--eval",
+                                  "Add an evaluation to the plan: it computes the graph's outputs and the loss, with "
+                                  "dropout off and the running statistics of batch norms. It shares weights and memory "
+                                  "with the training step. `sheaf-run --eval` and `--eval-every` run it."),
         Row::flag<&O::evaluationOnly>("--eval-only",
-                                      "Compile the graph's outputs alone: it needs no loss, and nothing is trained.")}},
+                                      "Compile an evaluation alone, without training: the model needs no loss.")}},
       {"Machine",
        {Row::parsed<&O::targets, &codegen::KernelTargets::list>(
             "--target", "LIST", "cpu or cuda:sm_NN, such as cuda:sm_90, or a list of them",
-            "What kernels are compiled for: cpu, cuda:sm_NN from sm_80 on, or several, as in "
-            "cpu,cuda:sm_80,cuda:sm_90. The plan runs on the first unless `sheaf-run --device` says otherwise.",
+            "Devices to compile kernels for: cpu, cuda:sm_NN from sm_80 on, or several, as in "
+            "cpu,cuda:sm_80,cuda:sm_90. The plan runs on the first one, unless `sheaf-run --device` selects another.",
             codegen::parseTargets)
             .defaultsTo("cpu")
             .decidesBits(),
         Row::text<&O::targets, &codegen::KernelTargets::cpu>(
             "--cpu", "NAME",
-            "Processor for the target cpu: x86-64-v3, x86-64-v4 or any name that LLVM knows; host: this one. Of plans "
-            "for GPUs alone that for updates on the host, where host stands for x86-64-v3.")
+            "CPU type that CPU kernels are compiled for: x86-64-v3, x86-64-v4, any name that LLVM knows, or host, the "
+            "CPU of this machine. If all targets are GPUs, the CPU kernels are those of --update-on host, and host "
+            "means x86-64-v3.")
             .decidesBits(),
         Row::integer<&O::pipeline, &Pipeline::maxThreads>(
             "--max-threads-per-rank", "T", 1, 1024,
-            "Most compute threads of a CPU rank; scratch memory is reserved for them.")}},
-      {"Memory and schedule; nothing has to be set",
-       {Row::text<&O::profile>(
-            "--profile", "NAME|FILE",
-            "Type of machine to schedule for: a shipped profile, or a file made by `sheaf profile`. Its memory "
-            "is the limit if --memory-limit is not given.")
+            "Maximum number of compute threads per CPU rank. Scratch memory is reserved for them.")}},
+      {"Memory and schedule (all optional)",
+       {Row::text<&O::profile>("--profile", "NAME|FILE",
+                               "Type of machine to predict and schedule for: a shipped profile, such as h100, or a "
+                               "file made by `sheaf profile`. Its memory is the limit if --memory-limit is not given.")
             .defaultsTo("the shipped profile nearest to the first target"),
-        Row::bytes<&O::choose, &ChooseOptions::memoryLimit>("--memory-limit", "Most bytes of a rank's arena.")
-            .defaultsTo("no limit; with --profile, its machine's memory"),
+        Row::bytes<&O::choose, &ChooseOptions::memoryLimit>("--memory-limit",
+                                                            "Maximum size of a rank's arena, the one block of memory "
+                                                            "that contains all its buffers. Libraries need more.")
+            .defaultsTo("no limit; with --profile, the profile's memory"),
         offloadRow<O>(), updateOnRow<O>(), hostMemoryRow<O>(), fileSpaceRow<O>(), fileGenerationsRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::recompute>(
             "--recompute", recomputations(),
-            "Activations computed again in the backward pass: as few as make the plan fit, none, what kernels make of "
-            "products, or everything between the ends of transformer blocks."),
+            "Activations to recompute in the backward pass (activation checkpointing). auto: as few as make the plan "
+            "fit; none; kernels: results of elementwise kernels that follow matrix multiplications; all: everything "
+            "inside transformer blocks, whose inputs are kept."),
         Row::bytes<&O::pipeline, &Pipeline::bucketBytes>("--bucket-size",
-                                                         "Bytes of parameters that are gathered together.")
+                                                         "Size of a bucket: parameters that are gathered together.")
             .defaultsTo("from the model's size and the profile")
             .decidesBits(),
-        Row::integer<&O::pipeline, &Pipeline::prefetch>("--prefetch", "K", 0, 1 << 20,
-                                                        "Gathers under way beyond those in use.")
-            .defaultsTo("what is fastest"),
-        Row::text<&O::keep>(
-            "--keep", "auto|none|REGEX",
-            "Parameters that stay gathered from the forward to the backward pass at stage 3: those that "
-            "pay, none, or those whose names match."),
+        Row::integer<&O::pipeline, &Pipeline::prefetch>(
+            "--prefetch", "K", 0, 1 << 20, "How many buckets are gathered in advance, beyond those in use.")
+            .defaultsTo("the fastest by prediction"),
+        Row::text<&O::keep>("--keep", "auto|none|REGEX",
+                            "At stage 3: parameters that stay gathered from the forward to the backward pass. auto: "
+                            "those for which that makes the step shorter and fits; none; or those whose names match."),
         Row::word<&O::secondary>(
             "--secondary-shards", {"auto", "none", "all"},
-            "At stage 3 within and between nodes: keep what the forward pass has gathered over the network (1/L of a "
-            "bucket on each rank; ZeRO++ calls it hpZ), so that the backward pass gathers within nodes only. auto: of "
-            "as "
-            "many buckets as fit and pay; all: of all that do not stay gathered.")}},
+            "At stage 3 with --ranks-per-node L: each rank keeps 1/L of a bucket after the forward pass, so that the "
+            "backward pass gathers within nodes only (hpZ of ZeRO++). auto: of as many buckets as fit and make the "
+            "step shorter; all: of every bucket that --keep does not keep gathered.")}},
       {"Inspection",
        {Row::word<&O::phase>("--compile-to", {"import", "train", "zero", "fuse", "plan", "emit"},
-                             "Stop after a phase and write its text to -o."),
-        Row::word<&O::format>("--format", {"text", "onnx"},
-                              "With --compile-to: its text, or the graph of the step as an ONNX model to look at, in "
-                              "Netron for instance."),
-        Row::flag<&O::verbose>(
-            "--verbose",
-            "Print what was decided: which parameters are trained, frozen or tied, and what was lifted.")}}};
+                             "Write the program after a phase as text to -o: import (the graph as read), train (with "
+                             "backward pass and optimizer), zero (with its communication), fuse (with fused kernels), "
+                             "plan (with addresses and schedule). emit writes the plan."),
+        Row::word<&O::format>(
+            "--format", {"text", "onnx"},
+            "With --compile-to: text, or an ONNX model of the step's graph that viewers such as Netron can show."),
+        Row::flag<&O::verbose>("--verbose",
+                               "Print decisions: which parameters are trained, frozen or tied, and which operators, "
+                               "such as GELU and attention, were recognised in the graph.")}}};
   return table;
 }
 
@@ -309,7 +317,7 @@ Status complete(CompileOptions& o) {
   Expected<profile::Profile> profile = schedule::loadProfile(o.pipeline.profile);
   if (!profile.ok()) return profile.status();
   if (!o.profile.empty() && o.choose.memoryLimit == 0) o.choose.memoryLimit = profile->memoryBytes();
-  o.choose.onCandidate = Progress::phase;
+  o.choose.onCandidate = PhaseProgress::phase;
   SHEAF_RETURN_IF_ERROR(settleNodes(o, *profile, o.choose));
   return settleSecondaryShards(o);
 }
@@ -458,7 +466,7 @@ void notePlan(const CompileOptions& o, const plan::Plan& plan) {
 // anything.
 Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::Given& given, const plan::Plan* like,
                 const PlanGraph* graph, bool& wroteData) {
-  Progress::phase("compiling kernels and proving the plan");
+  PhaseProgress::phase("compiling kernels and proving the plan");
   auto program = *module.getOps<plan_ir::ProgramOp>().begin();
   Status reported = Status::error("");  // a diagnostic has been printed
   std::vector<std::string> notes;
@@ -547,7 +555,7 @@ int compile(CompileOptions& options, const options::Given& stated) {
 
   std::unique_ptr<mlir::MLIRContext> context = makeContext();
   DiagnosticPrinter diagnostics(*context);
-  Progress::phase("importing the model");
+  PhaseProgress::phase("importing the model");
   mlir::OwningOpRef<mlir::ModuleOp> module = importModel(*context, options, options.phase == "import");
   if (!module) return 1;
   std::unique_ptr<PlanGraph> graph;

@@ -32,6 +32,7 @@ std::vector<std::string> examplesOf(const std::string& command) {
        {"sheaf export model.plan --weights trained.safetensors --model model.onnx -o trained.onnx",
         "sheaf export model.plan --state state --model model.onnx -o weights.safetensors"}},
       {"sheaf operators", {"sheaf operators", "sheaf operators --format json"}},
+      {"sheaf schedules", {"sheaf schedules", "sheaf help schedules"}},
       {"sheaf calls", {"sheaf calls", "sheaf calls --quiet"}},
   };
   const auto found = kExamples.find(command);

@@ -94,7 +94,7 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, FitOptions o, int64_t sta
   choices.memoryLimit = o.memory;
   choices.retention = false;  // what does it take at least?
   choices.wholeMemory = true;
-  choices.onCandidate = Progress::phase;
+  choices.onCandidate = PhaseProgress::phase;
   if (!recompute) {
     o.pipeline.offload = o.offload.spaces;
     choices.offload = o.offload.automatic;
@@ -205,20 +205,64 @@ json::Value fitJson(const FitOptions& o, const Fit& fit) {
   return root;
 }
 
+// "fits" or "1.2 GiB too much".
 static std::string verdictOf(const Layout& layout, const FitOptions& o) {
-  if (layout.fits) return cat("fits; step ", secondsText(layout.seconds), ", not hidden ", secondsText(layout.exposed));
+  if (layout.fits) return "fits";
   if (layout.needed() > o.memory) return cat(bytesText(layout.needed() - o.memory), " too much");
   const bool host = o.hostMemory > 0 && layout.hostBytes > o.hostMemory;
   return cat(bytesText(host ? layout.hostBytes - o.hostMemory : layout.fileBytes - o.fileSpace), " too much for ",
              host ? "--host-memory" : "--file-space");
 }
 
-static void printLayout(const Layout& layout, const FitOptions& o, const char* name) {
-  out::printf("  %-11s", name);
-  for (const auto& [kind, bytes] : layout.kinds)
-    if (kind != plan::CONSTANTS) out::printf(" %11s", bytesText(bytes).c_str());
-  out::printf(" %11s %11s   %s\n", bytesText(layout.bytes).c_str(), bytesText(layout.besides).c_str(),
-              verdictOf(layout, o).c_str());
+// Calls f with the name of the row and the layout, for every layout of a stage.
+template <typename F>
+static void forEachLayout(const Stage& stage, F f) {
+  f("stored", stage.plain);
+  f("recomputing", stage.recomputed);
+  if (stage.offloaded) f("offloading", *stage.offloaded);
+}
+
+// A column for each category, as wide as its heading or a size.
+static void printMemory(const std::vector<Stage>& stages) {
+  constexpr size_t kSize = 9;
+  std::vector<size_t> widths;
+  out::printf("memory per rank ");
+  auto heading = [&](const std::string& name) {
+    widths.push_back(std::max(name.size(), kSize) + 1);
+    out::printf("%*s", static_cast<int>(widths.back()), name.c_str());
+  };
+  for (const auto& [kind, bytes] : stages.front().plain.kinds)
+    if (kind != plan::CONSTANTS) heading(plan::word(kind));
+  heading("arena");
+  heading("libraries");
+  out::printf("\n");
+  for (const Stage& stage : stages) {
+    out::printf("ZeRO-%lld\n", static_cast<long long>(stage.stage));
+    forEachLayout(stage, [&](const char* name, const Layout& layout) {
+      out::printf("  %-14s", name);
+      size_t column = 0;
+      auto size = [&](uint64_t bytes) {
+        out::printf("%*s", static_cast<int>(widths[column++]), bytesText(bytes).c_str());
+      };
+      for (const auto& [kind, bytes] : layout.kinds)
+        if (kind != plan::CONSTANTS) size(bytes);
+      size(layout.bytes);
+      size(layout.besides);
+      out::printf("\n");
+    });
+  }
+}
+
+static void printSteps(const std::vector<Stage>& stages, const FitOptions& o) {
+  out::printf("\npredicted step        step   communication not hidden\n");
+  for (const Stage& stage : stages) {
+    out::printf("ZeRO-%lld\n", static_cast<long long>(stage.stage));
+    forEachLayout(stage, [&](const char* name, const Layout& layout) {
+      out::printf("  %-14s%10s   %-27s%s\n", name, secondsText(layout.seconds).c_str(),
+                  secondsText(layout.exposed).c_str(), verdictOf(layout, o).c_str());
+    });
+    if (stage.offloaded) out::printf("    %s\n", stage.offloaded->text.c_str());
+  }
 }
 
 void printFit(const FitOptions& o, const Fit& fit) {
@@ -230,19 +274,8 @@ void printFit(const FitOptions& o, const Fit& fit) {
               static_cast<long long>(o.import.batch), micro.c_str(),
               o.optimizer.empty() ? "adamw" : o.optimizer.c_str(),
               train::stringifyPrecision(o.pipeline.precision).str().c_str(), o.pipeline.profile.c_str());
-  out::printf("  %-11s", "");
-  for (const auto& [kind, bytes] : stages.front().plain.kinds)
-    if (kind != plan::CONSTANTS) out::printf(" %11s", plan::word(kind).c_str());
-  out::printf(" %11s %11s\n", "arena", "libraries");
-  for (const Stage& stage : stages) {
-    out::printf("ZeRO-%lld\n", static_cast<long long>(stage.stage));
-    printLayout(stage.plain, o, "stored");
-    printLayout(stage.recomputed, o, "recomputing");
-    if (stage.offloaded) {
-      printLayout(*stage.offloaded, o, "offloading");
-      out::printf("  %-11s %s\n", "", stage.offloaded->text.c_str());
-    }
-  }
+  printMemory(stages);
+  printSteps(stages, o);
   printResources(fit.resources, fit.bound, fit.seconds);
   printWear(fit.wear);
   printBaselines(fit.baselines, fit.seconds);
@@ -252,13 +285,13 @@ void printFit(const FitOptions& o, const Fit& fit) {
                 offloads(o) ? " without offload" : "", static_cast<long long>(fewest), fewest == 1 ? "" : "s");
   else if (o.mostRanks < plan::kMaxRanks)
     out::printf(
-        "Up to %lld ranks of this size, that the profile describes, do not fit; more are predicted by one with a "
-        "network, such as h100.\n",
+        "It does not fit on up to %lld ranks of this size, the most that the profile describes.\nA profile with a "
+        "network, such as h100, describes more.\n",
         static_cast<long long>(o.mostRanks));
   else
     out::printf(
-        "No number of ranks of this size fits: what each rank needs besides its shard is too much; use fewer rows a "
-        "rank or shorter ones.\n");
+        "No number of ranks of this size fits: the memory that is not divided among ranks is too much.\nUse fewer rows "
+        "per rank, or shorter ones.\n");
 }
 
 Status complete(FitOptions& o) {
@@ -354,7 +387,7 @@ static int runFit(FitOptions& options, const options::Given& given) {
   if (Status status = complete(options); !status.ok()) return fail(status.message());
   std::unique_ptr<mlir::MLIRContext> context = makeContext();
   DiagnosticPrinter diagnostics(*context);
-  Progress::phase("importing the model");
+  PhaseProgress::phase("importing the model");
   mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(*context, options);
   if (!trained) return kFailed;
   std::optional<Fit> fit = layOutStages(*context, options, *trained);

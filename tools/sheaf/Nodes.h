@@ -18,9 +18,9 @@ template <typename O>
 options::Option nodesRow(const std::string& fallback) {
   return options::Rows<O>::template parsed<&O::ranksPerNode>(
              "--ranks-per-node", "L|auto", "a power of two that divides --ranks, or auto",
-             "Consecutive ranks that form a node: a power of two that divides --ranks. Collectives then run in two "
-             "hops, within nodes and between them, so that a node sends L times fewer bytes. The same bits. auto: as "
-             "many as a node of --profile has, if that makes the predicted step shorter.",
+             "Number of consecutive ranks that form a node: a power of two that divides --ranks. Collectives then run "
+             "in two hops, within nodes and between nodes, so that a node sends L times fewer bytes over the network. "
+             "auto: as many as a node of --profile has, if that makes the predicted step shorter.",
              parseRanksPerNode)
       .defaultsTo(fallback);
 }

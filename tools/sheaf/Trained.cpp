@@ -95,8 +95,8 @@ std::string lossesText() {
   for (const frontend::SupportedLoss& loss : frontend::supportedLosses())
     text += cat(text.empty() ? "" : "; ", loss.syntax);
   return text +
-         ". VECTOR is an initializer or a .npy file. Each adds an input: `labels` (cross_entropy) or `targets`, "
-         "unless target=NAME names it.";
+         ". VECTOR is the name of a constant tensor of the model (an initializer) or a .npy file. A loss function adds "
+         "an input to the model: `labels` (cross_entropy) or `targets`, or the name in target=NAME.";
 }
 
 Expected<frontend::KnownInput> parseKnownInput(const std::string& text) {

@@ -66,8 +66,8 @@ std::string lossesText();
 template <typename O>
 options::Option bindingRow() {
   return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::bind>(
-             "--bind", "DIM=K", "DIM=K with K of at least 1", "Bind another symbolic dimension of the inputs.",
-             parseBinding)
+             "--bind", "DIM=K", "DIM=K with K of at least 1",
+             "Set the size of another symbolic (dynamic) dimension of the inputs.", parseBinding)
       .decidesBits();
 }
 // Reads INPUT=D, the dimension of an input.
@@ -76,9 +76,8 @@ template <typename O>
 options::Option rowsRow() {
   return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::rows>(
              "--rows", "INPUT=D", "INPUT=D with D of at least 0",
-             "The dimension of an input that holds the batch; its data have the rows first all the same. Without "
-             "--rows it is "
-             "the first one, or the only symbol that all inputs share.",
+             "The batch dimension of an input, counted from 0. Data files have the rows first nevertheless. Default: "
+             "the dimension of the symbol that all inputs share, if there is one such symbol, else dimension 0.",
              parseRows)
       .decidesBits();
 }
@@ -88,14 +87,17 @@ template <typename O>
 options::Option constantRow() {
   return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::constants>(
              "--const", "INPUT=FILE", "INPUT=FILE.npy, an array of integers or booleans",
-             "An input that is the same in every step and decides shapes, such as lengths or axes.", parseKnownInput)
+             "Read the value of an input when the plan is compiled: for inputs that are the same in every step and "
+             "decide shapes, such as a length or an axis.",
+             parseKnownInput)
       .decidesBits();
 }
 template <typename O>
 options::Option lossRow() {
   return options::Rows<O>::template text<&O::import, &frontend::ImportOptions::loss>(
              "--loss", "OUTPUT|KIND(OUTPUT)",
-             "The scalar output to minimise, or a loss of an output, by PyTorch's definitions: " + lossesText())
+             "The scalar output to minimise, or a loss function that is applied to an output, as PyTorch defines it: " +
+                 lossesText())
       .defaultsTo("the only scalar output")
       .decidesBits();
 }
@@ -109,12 +111,11 @@ options::Option optimizerRow() {
   };
   return options::Rows<O>::template parsed<&O::optimizer>(
              "--optimizer", "NAME[:key=value,...]", "NAME[:key=value,...]",
-             "sgd (lr, momentum, dampening, nesterov, weight_decay), adam "
-             "or adamw (lr, beta1, beta2, eps, weight_decay), "
-             "with PyTorch's formulas and defaults; adamw_hf, the same with "
-             "those of transformers; lion (lr, beta1, beta2, weight_decay).",
+             "The optimizer and its hyperparameters. sgd (lr, momentum, dampening, nesterov, weight_decay), adam and "
+             "adamw (lr, beta1, beta2, eps, weight_decay): PyTorch's formulas and defaults. adamw_hf: the keys of "
+             "adamw, with the formula and defaults of the library transformers. lion (lr, beta1, beta2, weight_decay).",
              parse)
-      .defaultsTo("the model's own, else adamw")
+      .defaultsTo("the optimizer that the ONNX file contains, else adamw")
       .decidesBits();
 }
 template <typename O>
@@ -124,20 +125,17 @@ options::Option batchNormRow() {
              "--batch-norm",
              options::Words<Mode>{
                  {"auto", Mode::automatic}, {"sync", Mode::sync}, {"local", Mode::local}, {"eval", Mode::eval}},
-             "What BatchNormalization normalizes by. sync: the moments of all ranks' rows; local: of each rank's own "
-             "rows, so "
-             "that results depend on the number of ranks; eval: the stored statistics; auto: what the export says, "
-             "else "
-             "sync.")
+             "Statistics that BatchNormalization uses. sync: mean and variance over the rows of all ranks; local: over "
+             "the rows of each rank, so that results depend on the number of ranks; eval: the stored running "
+             "statistics; auto: as the exported model specifies, else sync.")
       .decidesBits();
 }
 template <typename O>
 options::Option precisionRow() {
   return options::Rows<O>::template choice<&O::pipeline, &PipelineOptions::precision>(
              "--precision", dialectWords<train::Precision>(),
-             "Type of parameters, activations and gradients in memory. tf32: f32 whose products GPUs may round "
-             "operands of to "
-             "TF32; bf16 and f16: the optimizer keeps f32 weights, and kernels compute in f32.",
+             "Type of parameters, activations and gradients in memory. tf32: f32, with TF32 matrix multiplication on "
+             "GPUs; bf16 and f16: the optimizer keeps f32 weights, and kernels compute in f32.",
              options::Words<train::Precision>{{"fp32", train::Precision::f32},
                                               {"float32", train::Precision::f32},
                                               {"fp16", train::Precision::f16},
@@ -150,9 +148,9 @@ template <typename O>
 options::Option lossScaleRow() {
   return options::Rows<O>::template parsed<&O::givenLossScale>(
              "--loss-scale", plan::lossScaleSyntax(), "none, a number or dynamic[:key=value,...]",
-             "Multiply the loss by a number, and divide the gradients by it, so that small ones are not lost in f16. "
-             "dynamic: a step whose gradients overflow is skipped; the keys are init=65536, growth=2, interval=2000 "
-             "(good steps until it grows), backoff=0.5 and floor=1.",
+             "Multiply the loss by a number, and divide the gradients by it, so that f16 does not round small "
+             "gradients to zero. dynamic: a step whose gradients overflow is skipped, and the number is adapted. Its "
+             "keys are init=65536, growth=2, interval=2000 (good steps before it grows), backoff=0.5 and floor=1.",
              plan::parseLossScale)
       .defaultsTo("dynamic with --precision f16, else none")
       .decidesBits();
@@ -166,9 +164,9 @@ options::Option clipRow() {
 }
 template <typename O>
 options::Option onNanRow() {
-  return options::Rows<O>::template choice<&O::onNan>(
-             "--on-nan", protoWords<plan::Training::OnNan>(),
-             "At a loss or gradients that are not finite: end the run, or leave out the update.")
+  return options::Rows<O>::template choice<&O::onNan>("--on-nan", protoWords<plan::Training::OnNan>(),
+                                                      "What a loss or gradient that is infinite or NaN does. stop: it "
+                                                      "ends the run; skip: the step's update is left out.")
       .decidesBits();
 }
 template <typename O>
@@ -188,15 +186,11 @@ options::Option offloadRow() {
   return options::Rows<O>::template parsed<&O::offload>(
              "--offload", "auto|none|KIND=SPACE,...",
              "auto, none, or KIND=SPACE,..., as in optimizer=host,activations=file",
-             "Keep what is not in use outside the device's arena. KIND: optimizer (state and master weights), "
-             "parameters, "
-             "gradients (from their reduction to the update), activations (from the forward to the backward pass); "
-             "SPACE: "
-             "host (memory next to it) or file (`sheaf-run --offload-dir`). auto: what the limit of the device asks "
-             "for, "
-             "by cost, where "
-             "that is quicker than to "
-             "recompute; files where --host-memory is full. The same bits.",
+             "Move data that is not in use out of device memory. KIND: optimizer (state and master weights), "
+             "parameters, gradients (from their reduction to the update), activations (from the forward to the "
+             "backward pass). SPACE: host (the host's memory) or file (in the folder of `sheaf-run --offload-dir`). "
+             "auto: as much as --memory-limit makes necessary, the cheapest first, if that is faster than "
+             "recomputation; to files once --host-memory is full.",
              parseOffload)
       .defaultsTo("none");
 }
@@ -205,28 +199,30 @@ options::Option updateOnRow() {
   return options::Rows<O>::template choice<&O::updateOn>(
       "--update-on",
       options::Words<UpdateOn>{{"auto", UpdateOn::automatic}, {"device", UpdateOn::device}, {"host", UpdateOn::host}},
-      "Where to run the updates whose optimizer state --offload has moved. device: the state is copied to the device "
-      "and back. host: the host's processors update it in host memory; gradients are copied there and parameters back. "
-      "auto: on GPUs whichever the profile's \"host_updates\" predicts to be faster; on CPU ranks device. Updates of "
-      "which something else uses the state stay on the device. The same bits.");
+      "Where updates run whose optimizer state --offload has moved. device: the state is copied to the device and "
+      "back. host: the host's processors update it in host memory; gradients are copied there and parameters back. "
+      "auto: on GPUs whichever the profile's \"host_updates\" predicts to be faster; on CPU ranks device. An update "
+      "whose state another part of the step reads stays on the device.");
 }
 template <typename O>
 options::Option hostMemoryRow() {
   return options::Rows<O>::template bytes<&O::hostMemory>("--host-memory",
-                                                          "Most bytes of a rank's arena in host memory.")
+                                                          "Maximum host memory per rank for what --offload moves.")
       .defaultsTo("no limit");
 }
 template <typename O>
 options::Option fileSpaceRow() {
-  return options::Rows<O>::template bytes<&O::fileSpace>("--file-space", "Most bytes of a rank's files.")
+  return options::Rows<O>::template bytes<&O::fileSpace>("--file-space",
+                                                         "Maximum size of the files per rank for what --offload moves.")
       .defaultsTo("no limit");
 }
 template <typename O>
 options::Option fileGenerationsRow() {
   return options::Rows<O>::template integer<&O::pipeline, &PipelineOptions::fileGenerations>(
       "--file-generations", "1|2", 1, 2,
-      "Places in files for each state, where --offload puts all state there. 2: every step can be resumed from the "
-      "files, also after a crash; 1: half the space, and nothing is left of the files after the run.");
+      "Copies of the state in files, if --offload moves all state to files. 2: the step before is kept as well, so "
+      "that a run can be resumed from the files, also after a crash. 1: takes half the space, and the files are "
+      "removed when the run ends.");
 }
 
 // Decides the loss scale: what was given, or dynamic for f16.
@@ -236,8 +232,8 @@ template <typename O>
 options::Option microBatchesRow(const std::string& more) {
   return options::Rows<O>::template parsed<&O::microBatches>(
              "--micro-batches", "M|auto", "1 to 65536, or auto",
-             "Pieces of each rank's rows that are computed one after the other, so that activations take the memory of "
-             "one piece. The weights are those of M times as many leaves." +
+             "Gradient accumulation: a rank computes its rows in M pieces, one after the other, so that activations "
+             "take the memory of one piece. Unless --leaves is given, each rank then has M leaves." +
                  more,
              parseMicroBatches)
       .defaultsTo("1");
@@ -246,9 +242,10 @@ template <typename O>
 options::Option reduceRow() {
   return options::Rows<O>::template word<&O::pipeline, &PipelineOptions::reduce>(
       "--reduce", {"auto", "each", "last"},
-      "When the gradients of several micro-batches are reduced over ranks: after each of them, so that a rank keeps "
-      "its shard, or once after the last, so that it keeps whole gradients (of M = P x 2^J micro-batches, P odd, after "
-      "every 2^J). The same bits; auto: each from stage 2 on.");
+      "With --micro-batches: when gradients are reduced over the ranks. each: after every micro-batch, so that a rank "
+      "stores its shard of the gradients alone. last: once, after the last micro-batch, so that a rank stores all "
+      "gradients; if the number of micro-batches is P x 2^J with P odd, after every 2^J of them. auto: each at stages "
+      "2 and 3, else last.");
 }
 
 // A context with our dialects, for one compilation.

@@ -12,10 +12,10 @@ using namespace sheaf;
 namespace {
 
 std::vector<tool::Command> commands() {
-  return {tool::checkCommand(),    tool::compileCommand(),   tool::inspectCommand(), tool::assembleCommand(),
-          tool::verifyCommand(),   tool::sameCommand(),      tool::diffCommand(),    tool::fitCommand(),
-          tool::simulateCommand(), tool::reportCommand(),    tool::profileCommand(), tool::initCommand(),
-          tool::exportCommand(),   tool::operatorsCommand(), tool::callsCommand()};
+  return {tool::checkCommand(),    tool::compileCommand(),   tool::inspectCommand(),   tool::assembleCommand(),
+          tool::verifyCommand(),   tool::sameCommand(),      tool::diffCommand(),      tool::fitCommand(),
+          tool::simulateCommand(), tool::reportCommand(),    tool::profileCommand(),   tool::initCommand(),
+          tool::exportCommand(),   tool::operatorsCommand(), tool::schedulesCommand(), tool::callsCommand()};
 }
 
 // "compile" of the table of "sheaf compile".

@@ -1,4 +1,4 @@
-// Shows on stderr what a command that takes long is doing: on a terminal after 2 seconds, in a line that is redrawn
+// Shows on stderr the phase of a command that takes long: on a terminal after 2 seconds, in a line that is redrawn
 // every second; elsewhere in a line every 30 seconds.
 #pragma once
 
@@ -9,23 +9,23 @@
 
 #include "runtime/base/Threads.h"
 
-namespace sheaf::tool {
+namespace sheaf {
 
-class Progress {
+class PhaseProgress {
  public:
   // `command`: "sheaf compile". The innermost one shows the phases.
-  explicit Progress(std::string command);
-  ~Progress();
-  Progress(const Progress&) = delete;
+  explicit PhaseProgress(std::string command);
+  ~PhaseProgress();
+  PhaseProgress(const PhaseProgress&) = delete;
 
-  // Says what the command does from now on, as in "importing model.onnx". Without a Progress this does nothing.
+  // Says what the command does from now on, as in "importing model.onnx". Without a PhaseProgress this does nothing.
   static void phase(const std::string& text);
 
  private:
   void run();
 
   const std::string command_;
-  Progress* const outer_;
+  PhaseProgress* const outer_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool end_ = false;
@@ -33,4 +33,4 @@ class Progress {
   Thread thread_;
 };
 
-}  // namespace sheaf::tool
+}  // namespace sheaf

@@ -1,4 +1,4 @@
-#include "tools/sheaf/Progress.h"
+#include "runtime/base/PhaseProgress.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 
-namespace sheaf::tool {
+namespace sheaf {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -15,18 +15,18 @@ using std::chrono::seconds;
 
 constexpr seconds kFirstOnTerminal(2), kNextOnTerminal(1), kElsewhere(30);
 
-Progress* current = nullptr;
+PhaseProgress* current = nullptr;
 
 }  // namespace
 
-Progress::Progress(std::string command) : command_(std::move(command)), outer_(current) {
+PhaseProgress::PhaseProgress(std::string command) : command_(std::move(command)), outer_(current) {
   current = this;
   // A system that refuses the thread runs the command all the same.
   if (Expected<Thread> thread = Thread::start("the progress line", [this] { run(); }); thread.ok())
     thread_ = std::move(*thread);
 }
 
-Progress::~Progress() {
+PhaseProgress::~PhaseProgress() {
   current = outer_;
   {
     std::lock_guard lock(mutex_);
@@ -37,13 +37,13 @@ Progress::~Progress() {
   out::clearLine();
 }
 
-void Progress::phase(const std::string& text) {
+void PhaseProgress::phase(const std::string& text) {
   if (!current) return;
   std::lock_guard lock(current->mutex_);
   current->phase_ = text;
 }
 
-void Progress::run() {
+void PhaseProgress::run() {
   const bool terminal = isatty(STDERR_FILENO);
   const Clock::time_point begin = Clock::now();
   Clock::time_point next = begin + (terminal ? kFirstOnTerminal : kElsewhere);
@@ -59,4 +59,4 @@ void Progress::run() {
   }
 }
 
-}  // namespace sheaf::tool
+}  // namespace sheaf
