@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import threading
 from typing import IO, Any, Iterable, Iterator, Mapping, Union
 
@@ -59,6 +60,10 @@ class Feeder:
 
     def arguments(self) -> list[str]:
         return ["--data", f"{','.join(self._names)}=/dev/fd/{self.reader}"]
+
+    def named(self, error: Error) -> Error:
+        """The error of a run in which the pipe's path is that of a file, as one about the iterable."""
+        return Error(re.sub(r"--data: /dev/fd/\d+|/dev/fd/\d+", "the iterable of data", str(error)).replace("fewer --steps", "fewer steps="))
 
     def start(self) -> None:
         """After the run has the reader's end: what it no longer reads ends the thread."""

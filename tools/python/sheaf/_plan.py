@@ -64,7 +64,8 @@ class Plan:
             raise Error(f"the model of {self.path} is not known; give it to the plan: sheaf.Plan(path, model=...)")
         known = {name: value for name, value in self._options.items() if name in _OF_FIT}
         known = {"ranks": self.inspect()["ranks"], **known, **options}
-        layouts: dict[str, Any] = json.loads(call("sheaf", "fit", path_of(self.model), "--memory", memory, "--json", *arguments_of(known)))
+        layouts: dict[str, Any] = json.loads(call("sheaf", "fit", path_of(self.model), "--memory", memory, "--json", *arguments_of(known),
+                                                 answers_by_status=True))
         return layouts
 
     def simulate(self, profile: Path, *, ranks: int | None = None, memory_limit: str | None = None) -> dict[str, Any]:

@@ -122,7 +122,8 @@ class Run:
             if self._feeder.error and code:
                 raise self._feeder.error
         if code:
-            raise error_of(self._stderr, "sheaf-run", code)
+            error = error_of(self._stderr, "sheaf-run", code)
+            raise self._feeder.named(error) if self._feeder else error
 
     def wait(self) -> Run:
         """Runs to the end. Raises Error with the tool's text if the run has failed."""
@@ -217,6 +218,8 @@ def _start(plan: Plan, data: Data, scratch: pathlib.Path, folder: pathlib.Path, 
     if isinstance(data, Mapping):
         arguments = file_arguments(data, scratch, "--data")
     else:
+        if options.get("epochs") is not None:
+            raise Error("epochs= needs files or arrays, since an iterable of batches has no known number of rows: give steps=")
         feeder = Feeder(data)
         arguments = feeder.arguments()
     if eval_data is not None:

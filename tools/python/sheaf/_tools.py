@@ -4,6 +4,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,9 @@ from typing import Mapping, Sequence, Union
 # is given several times, and a mapping for one that takes NAME=VALUE several times.
 Scalar = Union[str, int, float, "os.PathLike[str]"]
 Option = Union[None, bool, Scalar, Sequence[Scalar], Mapping[str, Scalar]]
+
+# Options that are easily given as objects of PyTorch.
+EXAMPLES = {"optimizer": '"adamw:lr=1e-3"', "loss": '"cross_entropy(logits)"', "lr_schedule": '"cosine:warmup=100"'}
 
 
 class Error(RuntimeError):
@@ -42,10 +46,13 @@ def tool(name: str) -> pathlib.Path:
 
 
 def error_of(text: str, name: str, code: int) -> Error:
-    """The error that a tool has printed, without the tool's name; what else it has printed before is left out."""
+    """The error that a tool has printed, without the tool's name; what else it has printed before is left out. Options that
+    the tool does not know are named as Python's keyword arguments."""
     marker = f"{name}: error: "
     if marker in text:
         text = text[text.index(marker) + len(marker):]
+    if text.startswith("unknown option --"):
+        text = re.sub(r"(option|did you mean) --([a-z-]+)", lambda found: f"{found[1]} {found[2].replace('-', '_')}=", text)
     return Error(text.strip() or f"{name} ended with status {code}")
 
 
@@ -64,11 +71,12 @@ def warn(text: str) -> None:
     warnings.warn(text, ToolWarning, stacklevel=level)
 
 
-def call(name: str, *arguments: Union[str, "os.PathLike[str]"]) -> str:
-    """Runs a tool to its end and returns what it prints. Raises Error if it fails."""
+def call(name: str, *arguments: Union[str, "os.PathLike[str]"], answers_by_status: bool = False) -> str:
+    """Runs a tool to its end and returns what it prints. Raises Error if it fails. answers_by_status: the exit status 1 is an
+    answer, and no failure, if the tool has printed one."""
     command = [str(tool(name)), *(os.fspath(argument) for argument in arguments)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
-    if done.returncode:
+    if done.returncode and not (answers_by_status and done.returncode == 1 and done.stdout):
         raise error_of(done.stderr, name, done.returncode)
     warn_of(done.stderr, name)
     return done.stdout
@@ -94,9 +102,12 @@ def arguments_of(options: Mapping[str, Option]) -> list[str]:
                 arguments.append(f"{name}={part}={_text(one)}")
         elif isinstance(value, (str, int, float, os.PathLike)):
             arguments.append(f"{name}={_text(value)}")
-        else:
+        elif isinstance(value, Sequence):
             for one in value:
                 arguments.append(f"{name}={_text(one)}")
+        else:
+            example = f", such as {EXAMPLES[key]}" if key in EXAMPLES else ""
+            raise Error(f"{key}= takes text or numbers{example}, not a {type(value).__name__}")
     return arguments
 
 
