@@ -116,14 +116,15 @@ options::Table compileTable() {
   table.foreign = optionsOfRun();
   table.marksResults = true;
   table.notes =
-      "With --leaves and --bucket-size, only options that are marked with \"can change results\" do so; the others "
-      "change time and memory alone. Without --leaves, --ranks and --micro-batches change how results are rounded. "
-      "Without --bucket-size, so can every option that changes predicted times, since the size is chosen by them.";
+      "If --leaves and --bucket-size are both given, only the options marked \"can change results\" can change "
+      "results; all others change only time and memory. If --leaves is not given, --ranks and --micro-batches also "
+      "change how results are rounded. If --bucket-size is not given, Sheaf chooses the size by predicted times, so "
+      "that every option that changes these can also change how results are rounded.";
   table.sections = {
       {"Job",
        {Row::text<&O::output>(
             "-o", "OUT.plan",
-            "File to write: the plan, or with --compile-to the text, for which '-' is standard output.")
+            "File to write: the plan, or with --compile-to the text. '-' writes the text to standard output.")
             .writes([](const options::Given& given) -> std::vector<std::string> {
               if (!given.has("--compile-to") || given.is("--compile-to", "emit")) return {"plan"};
               return given.is("--format", "onnx") ? std::vector<std::string>{"onnx"} : std::vector<std::string>{"mlir"};
@@ -138,25 +139,26 @@ options::Table compileTable() {
             .decidesBits(),
         Row::integer<&O::import, &Import::leaves>(
             "--leaves", "V", 1, int64_t{1} << 20,
-            "Make results independent of the number of ranks: with --leaves 8, the ranks 1, 2, 4 and 8 give "
+            "Make results independent of the number of ranks: with --leaves 8, runs on 1, 2, 4 and 8 ranks give "
             "bit-identical weights. The batch is divided into V pieces, the leaves, and their gradients are added in "
-            "the order of one tree. Ranks R and --micro-batches M fit V if V / (R M) is a power of two.")
+            "the order of one tree. V must be --ranks times --micro-batches times a power of two (1, 2, 4, ...).")
             .defaultsTo("one leaf per rank and micro-batch")
             .decidesBits(),
         Row::text<&O::like>(
             "--like", "A.plan",
             "Copy from A.plan every option that can change results, such as --leaves, --bucket-size, --precision and "
-            "--optimizer, so that both plans give bit-identical results. It is an error if one of these options is "
-            "given with another value, or if the two plans would give other results all the same."),
-        microBatchesRow<O>(" auto: 1, or if the plan does not fit with it, as many as make it fit, if that is faster "
-                           "than recomputing activations."),
+            "--optimizer, so that both plans give bit-identical results. It is an error to give one of these options "
+            "with another value. It is also an error if the results of the two plans would still differ."),
+        microBatchesRow<O>(" auto: 1 if the plan fits with 1. Otherwise, the smallest number that makes the plan fit, "
+                           "unless recomputing activations is faster."),
         reduceRow<O>(), bindingRow<O>(), rowsRow<O>(), constantRow<O>(), nodesRow<O>("all ranks are one group"),
         Row::parsed<&O::choose, &ChooseOptions::stage>(
             "--zero", "auto|0|1|2|3|node=S,world=T", "auto, a stage from 0 to 3, or node=S,world=T",
             "ZeRO stage: what is divided among the ranks. 0: nothing, 1: optimizer state, 2: gradients as well, 3: "
             "parameters as well; auto: of the stages that fit, the one with the shortest predicted step. "
-            "node=S,world=T (T at most S): what stage T shards is divided among all ranks; what stage S shards beyond "
-            "that is divided among the ranks of each node, and each node has all of it. node=3,world=0 is HSDP.",
+            "node=S,world=T: two levels (T at most S). What stage T divides is divided among all ranks. What stage S "
+            "divides in addition is divided only within each node, so that each node has a complete copy of it. "
+            "Example: node=3,world=0 is HSDP.",
             parseStages)
             .defaultsTo("auto"),
         Row::text<&O::deepSpeed>(
@@ -187,7 +189,7 @@ options::Table compileTable() {
             "--no-decay",
 
             "No weight decay for one-dimensional parameters, such as biases and normalizations, and for embeddings "
-            "(parameters that only Gather reads), unless their --group sets it.")
+            "(parameters that only the ONNX operator Gather reads), unless their --group sets it.")
             .decidesBits(),
         Row::parsed<&O::schedule>("--lr-schedule", "SCHEDULE", plan::scheduleSyntax(), plan::scheduleHelp(),
                                   plan::parseSchedule)
@@ -204,14 +206,14 @@ options::Table compileTable() {
             .decidesBits(),
         lossScaleRow<O>(),
         Row::choice<&O::reduceOrder>("--reduce-order", protoWords<plan::Training::ReduceOrder>(),
-                                     "Order in which GPUs add the values of ranks. tree: one fixed order, so that "
-                                     "results do not depend on the stage and the number of processes; ring: NCCL's own "
-                                     "order, so that they do. `sheaf-run --reduce-order` has priority.")
+                                     "Order in which GPUs add the values of ranks. tree: one fixed order; results do "
+                                     "not depend on the stage or the number of processes. ring: NCCL's own order; "
+                                     "results depend on both. `sheaf-run --reduce-order` has priority.")
             .decidesBits(),
         Row::word<&O::gemmEpilogues>("--gemm-epilogues", {"auto", "on", "off"},
-                                     "Fuse into matrix multiplications what follows them: added biases, GELU and its "
-                                     "gradient, sums of bias gradients. They are then computed before the result is "
-                                     "rounded to its type. auto: on if a target is a GPU.")
+                                     "Fuse the operations that follow a matrix multiplication into it: adding a bias, "
+                                     "GELU and its gradient, summing bias gradients. They are then computed before the "
+                                     "result is rounded to its type. auto: on if a target is a GPU.")
             .decidesBits()}},
       {"Evaluation",
        {Row::flag<&O::evaluation>("--eval",
@@ -231,8 +233,8 @@ options::Table compileTable() {
         Row::text<&O::targets, &codegen::KernelTargets::cpu>(
             "--cpu", "NAME",
             "CPU type that CPU kernels are compiled for: x86-64-v3, x86-64-v4, any name that LLVM knows, or host, the "
-            "CPU of this machine. If all targets are GPUs, the CPU kernels are those of --update-on host, and host "
-            "means x86-64-v3.")
+            "CPU of this machine. If all targets are GPUs, the plan has CPU kernels only for the updates of "
+            "--update-on host; without --cpu, they are compiled for x86-64-v3.")
             .decidesBits(),
         Row::integer<&O::pipeline, &Pipeline::maxThreads>(
             "--max-threads-per-rank", "T", 1, 1024,
@@ -242,9 +244,10 @@ options::Table compileTable() {
                                "Type of machine to predict and schedule for: a shipped profile, such as h100, or a "
                                "file made by `sheaf profile`. Its memory is the limit if --memory-limit is not given.")
             .defaultsTo("the shipped profile nearest to the first target"),
-        Row::bytes<&O::choose, &ChooseOptions::memoryLimit>("--memory-limit",
-                                                            "Maximum size of a rank's arena, the one block of memory "
-                                                            "that contains all its buffers. Libraries need more.")
+        Row::bytes<&O::choose, &ChooseOptions::memoryLimit>(
+            "--memory-limit",
+            "Maximum size of a rank's arena, the one block of memory that contains all its buffers. What libraries "
+            "allocate is not part of it.")
             .defaultsTo("no limit; with --profile, the profile's memory"),
         offloadRow<O>(), updateOnRow<O>(), hostMemoryRow<O>(), fileSpaceRow<O>(), fileGenerationsRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::recompute>(
@@ -261,12 +264,13 @@ options::Table compileTable() {
             .defaultsTo("the fastest by prediction"),
         Row::text<&O::keep>("--keep", "auto|none|REGEX",
                             "At stage 3: parameters that stay gathered from the forward to the backward pass. auto: "
-                            "those for which that makes the step shorter and fits; none; or those whose names match."),
+                            "keep a parameter if the step becomes shorter and the plan still fits; none: keep nothing; "
+                            "REGEX: keep those whose names match."),
         Row::word<&O::secondary>(
             "--secondary-shards", {"auto", "none", "all"},
             "At stage 3 with --ranks-per-node L: each rank keeps 1/L of a bucket after the forward pass, so that the "
-            "backward pass gathers within nodes only (hpZ of ZeRO++). auto: of as many buckets as fit and make the "
-            "step shorter; all: of every bucket that --keep does not keep gathered.")}},
+            "backward pass gathers within nodes only (hpZ of ZeRO++). auto: do this for as many buckets as fit, if the "
+            "step becomes shorter; none: for no bucket; all: for every bucket that --keep does not keep gathered.")}},
       {"Inspection",
        {Row::word<&O::phase>("--compile-to", {"import", "train", "zero", "fuse", "plan", "emit"},
                              "Write the program after a phase as text to -o: import (the graph as read), train (with "

@@ -96,7 +96,8 @@ std::string lossesText() {
     text += cat(text.empty() ? "" : "; ", loss.syntax);
   return text +
          ". VECTOR is the name of a constant tensor of the model (an initializer) or a .npy file. A loss function adds "
-         "an input to the model: `labels` (cross_entropy) or `targets`, or the name in target=NAME.";
+         "an input to the model, named `labels` for cross_entropy and `targets` for the others. The argument "
+         "target=NAME gives it another name, as in mse(PREDICTION, target=NAME).";
 }
 
 Expected<frontend::KnownInput> parseKnownInput(const std::string& text) {

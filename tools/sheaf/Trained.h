@@ -77,7 +77,8 @@ options::Option rowsRow() {
   return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::rows>(
              "--rows", "INPUT=D", "INPUT=D with D of at least 0",
              "The batch dimension of an input, counted from 0. Data files have the rows first nevertheless. Default: "
-             "the dimension of the symbol that all inputs share, if there is one such symbol, else dimension 0.",
+             "if exactly one name of a dynamic dimension occurs in all inputs, the dimension with that name; else "
+             "dimension 0.",
              parseRows)
       .decidesBits();
 }
@@ -135,7 +136,8 @@ options::Option precisionRow() {
   return options::Rows<O>::template choice<&O::pipeline, &PipelineOptions::precision>(
              "--precision", dialectWords<train::Precision>(),
              "Type of parameters, activations and gradients in memory. tf32: f32, with TF32 matrix multiplication on "
-             "GPUs; bf16 and f16: the optimizer keeps f32 weights, and kernels compute in f32.",
+             "GPUs. bf16 and f16: the optimizer also keeps f32 weights; matrix multiplications take operands of the "
+             "type and add in f32, all other kernels compute in f32.",
              options::Words<train::Precision>{{"fp32", train::Precision::f32},
                                               {"float32", train::Precision::f32},
                                               {"fp16", train::Precision::f16},
@@ -165,8 +167,8 @@ options::Option clipRow() {
 template <typename O>
 options::Option onNanRow() {
   return options::Rows<O>::template choice<&O::onNan>("--on-nan", protoWords<plan::Training::OnNan>(),
-                                                      "What a loss or gradient that is infinite or NaN does. stop: it "
-                                                      "ends the run; skip: the step's update is left out.")
+                                                      "What happens if the loss or a gradient is infinite or NaN. "
+                                                      "stop: the run ends; skip: the step's update is left out.")
       .decidesBits();
 }
 template <typename O>
@@ -189,8 +191,8 @@ options::Option offloadRow() {
              "Move data that is not in use out of device memory. KIND: optimizer (state and master weights), "
              "parameters, gradients (from their reduction to the update), activations (from the forward to the "
              "backward pass). SPACE: host (the host's memory) or file (in the folder of `sheaf-run --offload-dir`). "
-             "auto: as much as --memory-limit makes necessary, the cheapest first, if that is faster than "
-             "recomputation; to files once --host-memory is full.",
+             "auto: move what takes the least time, until the plan fits --memory-limit, unless recomputation is "
+             "faster. It moves to host memory first, and to files when --host-memory is full.",
              parseOffload)
       .defaultsTo("none");
 }
@@ -199,10 +201,10 @@ options::Option updateOnRow() {
   return options::Rows<O>::template choice<&O::updateOn>(
       "--update-on",
       options::Words<UpdateOn>{{"auto", UpdateOn::automatic}, {"device", UpdateOn::device}, {"host", UpdateOn::host}},
-      "Where updates run whose optimizer state --offload has moved. device: the state is copied to the device and "
-      "back. host: the host's processors update it in host memory; gradients are copied there and parameters back. "
-      "auto: on GPUs whichever the profile's \"host_updates\" predicts to be faster; on CPU ranks device. An update "
-      "whose state another part of the step reads stays on the device.");
+      "Where to update parameters if --offload moves their optimizer state. device: the state is copied to the device "
+      "and back. host: the host's processors update it in host memory; gradients are copied there and parameters back. "
+      "auto: on GPUs, what is predicted to be faster, by the speed of such updates in --profile; on CPUs, device. If "
+      "another part of the step also reads the state, the update stays on the device.");
 }
 template <typename O>
 options::Option hostMemoryRow() {
@@ -243,9 +245,10 @@ options::Option reduceRow() {
   return options::Rows<O>::template word<&O::pipeline, &PipelineOptions::reduce>(
       "--reduce", {"auto", "each", "last"},
       "With --micro-batches: when gradients are reduced over the ranks. each: after every micro-batch, so that a rank "
-      "stores its shard of the gradients alone. last: once, after the last micro-batch, so that a rank stores all "
-      "gradients; if the number of micro-batches is P x 2^J with P odd, after every 2^J of them. auto: each at stages "
-      "2 and 3, else last.");
+      "stores only its shard of the gradients. last: as rarely as the fixed order of sums allows, so that a rank "
+      "stores all gradients. If M is a power of two, that is once, after the last micro-batch; else after every 2^J "
+      "micro-batches, where 2^J is the largest power of two that divides M (with 12, after every 4). auto: each at "
+      "stages 2 and 3, else last.");
 }
 
 // A context with our dialects, for one compilation.
