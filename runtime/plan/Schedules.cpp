@@ -394,7 +394,7 @@ std::string scheduleSyntax() {
 std::string scheduleHelp() {
   std::vector<std::string> names;
   for (const Row& row : rows()) names.emplace_back(row.name);
-  return cat("What learning rates are multiplied by at each step: ", listText(names),
+  return cat("The schedule of a factor that all learning rates are multiplied by: ", listText(names),
              ", each with keys, as in cosine:warmup=100,min=0.1. `sheaf schedules` explains them.");
 }
 

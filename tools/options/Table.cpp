@@ -64,7 +64,8 @@ std::vector<Option> common(const Table& table) {
   std::vector<Option> rows(1);
   rows[0].name = "--help";
   rows[0].help =
-      "Print this text, and -h a short one; --help=markdown prints it as Markdown, --help=man as a man page.";
+      "Print this text. -h prints a short one. --help=markdown and --help=man print this text as Markdown or as a man "
+      "page.";
   if (table.versioned) rows[0].help += " --help=bash and --help=zsh print completion for these shells.";
   if (table.versioned) {
     rows.emplace_back();

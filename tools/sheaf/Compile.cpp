@@ -118,13 +118,13 @@ options::Table compileTable() {
   table.notes =
       "If --leaves and --bucket-size are both given, only the options marked \"can change results\" can change "
       "results; all others change only time and memory. If --leaves is not given, --ranks and --micro-batches also "
-      "change how results are rounded. If --bucket-size is not given, Sheaf chooses the size by predicted times, so "
-      "that every option that changes these can also change how results are rounded.";
+      "change how results are rounded. If --bucket-size is not given, Sheaf chooses the bucket size from predicted "
+      "times. Any option that changes the predicted times can then also change how results are rounded.";
   table.sections = {
       {"Job",
-       {Row::text<&O::output>(
-            "-o", "OUT.plan",
-            "File to write: the plan, or with --compile-to the text. '-' writes the text to standard output.")
+       {Row::text<&O::output>("-o", "OUT.plan",
+                              "File to write. It gets the plan or, if --compile-to is given, the program as text; '-' "
+                              "writes the text to standard output.")
             .writes([](const options::Given& given) -> std::vector<std::string> {
               if (!given.has("--compile-to") || given.is("--compile-to", "emit")) return {"plan"};
               return given.is("--format", "onnx") ? std::vector<std::string>{"onnx"} : std::vector<std::string>{"mlir"};
@@ -140,8 +140,9 @@ options::Table compileTable() {
         Row::integer<&O::import, &Import::leaves>(
             "--leaves", "V", 1, int64_t{1} << 20,
             "Make results independent of the number of ranks: with --leaves 8, runs on 1, 2, 4 and 8 ranks give "
-            "bit-identical weights. The batch is divided into V pieces, the leaves, and their gradients are added in "
-            "the order of one tree. V must be --ranks times --micro-batches times a power of two (1, 2, 4, ...).")
+            "bit-identical weights. The batch is divided into V pieces, called leaves. Their gradients are added in "
+            "one fixed order, which is the same for any number of ranks. V must be --ranks times --micro-batches times "
+            "a power of two (1, 2, 4, ...).")
             .defaultsTo("one leaf per rank and micro-batch")
             .decidesBits(),
         Row::text<&O::like>(
@@ -149,16 +150,16 @@ options::Table compileTable() {
             "Copy from A.plan every option that can change results, such as --leaves, --bucket-size, --precision and "
             "--optimizer, so that both plans give bit-identical results. It is an error to give one of these options "
             "with another value. It is also an error if the results of the two plans would still differ."),
-        microBatchesRow<O>(" auto: 1 if the plan fits with 1. Otherwise, the smallest number that makes the plan fit, "
-                           "unless recomputing activations is faster."),
+        microBatchesRow<O>(" auto: 1 if the plan fits with 1. Otherwise the smallest number that makes the plan fit, "
+                           "or 1 with recomputed activations, whichever is faster."),
         reduceRow<O>(), bindingRow<O>(), rowsRow<O>(), constantRow<O>(), nodesRow<O>("all ranks are one group"),
         Row::parsed<&O::choose, &ChooseOptions::stage>(
             "--zero", "auto|0|1|2|3|node=S,world=T", "auto, a stage from 0 to 3, or node=S,world=T",
             "ZeRO stage: what is divided among the ranks. 0: nothing, 1: optimizer state, 2: gradients as well, 3: "
             "parameters as well; auto: of the stages that fit, the one with the shortest predicted step. "
-            "node=S,world=T: two levels (T at most S). What stage T divides is divided among all ranks. What stage S "
-            "divides in addition is divided only within each node, so that each node has a complete copy of it. "
-            "Example: node=3,world=0 is HSDP.",
+            "node=S,world=T: two levels (T at most S). The data that stage T divides are divided among all ranks. The "
+            "data that stage S divides and stage T does not are divided within each node only, so that each node has a "
+            "complete copy of them. Example: node=3,world=0 is HSDP.",
             parseStages)
             .defaultsTo("auto"),
         Row::text<&O::deepSpeed>(
@@ -210,16 +211,17 @@ options::Table compileTable() {
                                      "not depend on the stage or the number of processes. ring: NCCL's own order; "
                                      "results depend on both. `sheaf-run --reduce-order` has priority.")
             .decidesBits(),
-        Row::word<&O::gemmEpilogues>("--gemm-epilogues", {"auto", "on", "off"},
-                                     "Fuse the operations that follow a matrix multiplication into it: adding a bias, "
-                                     "GELU and its gradient, summing bias gradients. They are then computed before the "
-                                     "result is rounded to its type. auto: on if a target is a GPU.")
+        Row::word<&O::gemmEpilogues>(
+            "--gemm-epilogues", {"auto", "on", "off"},
+            "Fuse the operations that follow a matrix multiplication into it: adding a bias, GELU and its gradient, "
+            "summing bias gradients. The fused operations use the result before it is rounded to the type of "
+            "--precision. auto: on if a target is a GPU.")
             .decidesBits()}},
       {"Evaluation",
        {Row::flag<&O::evaluation>("--eval",
-                                  "Add an evaluation to the plan: it computes the graph's outputs and the loss, with "
-                                  "dropout off and the running statistics of batch norms. It shares weights and memory "
-                                  "with the training step. `sheaf-run --eval` and `--eval-every` run it."),
+                                  "Add an evaluation to the plan: it computes the graph's outputs and the loss. "
+                                  "Dropout is off, and batch norms use their running statistics. It shares weights and "
+                                  "memory with the training step. `sheaf-run --eval` and `--eval-every` run it."),
         Row::flag<&O::evaluationOnly>("--eval-only",
                                       "Compile an evaluation alone, without training: the model needs no loss.")}},
       {"Machine",
@@ -233,8 +235,8 @@ options::Table compileTable() {
         Row::text<&O::targets, &codegen::KernelTargets::cpu>(
             "--cpu", "NAME",
             "CPU type that CPU kernels are compiled for: x86-64-v3, x86-64-v4, any name that LLVM knows, or host, the "
-            "CPU of this machine. If all targets are GPUs, the plan has CPU kernels only for the updates of "
-            "--update-on host; without --cpu, they are compiled for x86-64-v3.")
+            "CPU of this machine. If all targets are GPUs, the only CPU kernels are those that update parameters on "
+            "the host (see --update-on), and their default CPU type is x86-64-v3.")
             .decidesBits(),
         Row::integer<&O::pipeline, &Pipeline::maxThreads>(
             "--max-threads-per-rank", "T", 1, 1024,
@@ -242,7 +244,8 @@ options::Table compileTable() {
       {"Memory and schedule (all optional)",
        {Row::text<&O::profile>("--profile", "NAME|FILE",
                                "Type of machine to predict and schedule for: a shipped profile, such as h100, or a "
-                               "file made by `sheaf profile`. Its memory is the limit if --memory-limit is not given.")
+                               "file made by `sheaf profile`. If you give --profile and not --memory-limit, the "
+                               "profile's memory is the limit; the default profile sets no limit.")
             .defaultsTo("the shipped profile nearest to the first target"),
         Row::bytes<&O::choose, &ChooseOptions::memoryLimit>(
             "--memory-limit",
@@ -272,10 +275,11 @@ options::Table compileTable() {
             "backward pass gathers within nodes only (hpZ of ZeRO++). auto: do this for as many buckets as fit, if the "
             "step becomes shorter; none: for no bucket; all: for every bucket that --keep does not keep gathered.")}},
       {"Inspection",
-       {Row::word<&O::phase>("--compile-to", {"import", "train", "zero", "fuse", "plan", "emit"},
-                             "Write the program after a phase as text to -o: import (the graph as read), train (with "
-                             "backward pass and optimizer), zero (with its communication), fuse (with fused kernels), "
-                             "plan (with addresses and schedule). emit writes the plan."),
+       {Row::word<&O::phase>(
+            "--compile-to", {"import", "train", "zero", "fuse", "plan", "emit"},
+            "Stop after one phase and write the program, as it is then, to the file of -o as text. Phases: import (the "
+            "graph as read), train (with backward pass and optimizer), zero (with its communication), fuse (with fused "
+            "kernels), plan (with addresses and schedule). emit writes the plan."),
         Row::word<&O::format>(
             "--format", {"text", "onnx"},
             "With --compile-to: text, or an ONNX model of the step's graph that viewers such as Netron can show."),

@@ -67,7 +67,7 @@ template <typename O>
 options::Option bindingRow() {
   return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::bind>(
              "--bind", "DIM=K", "DIM=K with K of at least 1",
-             "Set the size of another symbolic (dynamic) dimension of the inputs.", parseBinding)
+             "Set the size of a dynamic dimension of the inputs other than the batch dimension.", parseBinding)
       .decidesBits();
 }
 // Reads INPUT=D, the dimension of an input.
@@ -76,9 +76,9 @@ template <typename O>
 options::Option rowsRow() {
   return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::rows>(
              "--rows", "INPUT=D", "INPUT=D with D of at least 0",
-             "The batch dimension of an input, counted from 0. Data files have the rows first nevertheless. Default: "
-             "if exactly one name of a dynamic dimension occurs in all inputs, the dimension with that name; else "
-             "dimension 0.",
+             "The batch dimension of an input, counted from 0. This does not change data files: in them, the rows are "
+             "always the first dimension. Default: if all inputs have a dynamic dimension of the same name, and there "
+             "is only one such name, that dimension. Otherwise dimension 0.",
              parseRows)
       .decidesBits();
 }
@@ -136,8 +136,8 @@ options::Option precisionRow() {
   return options::Rows<O>::template choice<&O::pipeline, &PipelineOptions::precision>(
              "--precision", dialectWords<train::Precision>(),
              "Type of parameters, activations and gradients in memory. tf32: f32, with TF32 matrix multiplication on "
-             "GPUs. bf16 and f16: the optimizer also keeps f32 weights; matrix multiplications take operands of the "
-             "type and add in f32, all other kernels compute in f32.",
+             "GPUs. bf16 and f16: the optimizer also keeps f32 weights. Matrix multiplications take bf16 or f16 "
+             "operands and add in f32. All other kernels compute in f32.",
              options::Words<train::Precision>{{"fp32", train::Precision::f32},
                                               {"float32", train::Precision::f32},
                                               {"fp16", train::Precision::f16},
@@ -191,8 +191,9 @@ options::Option offloadRow() {
              "Move data that is not in use out of device memory. KIND: optimizer (state and master weights), "
              "parameters, gradients (from their reduction to the update), activations (from the forward to the "
              "backward pass). SPACE: host (the host's memory) or file (in the folder of `sheaf-run --offload-dir`). "
-             "auto: move what takes the least time, until the plan fits --memory-limit, unless recomputation is "
-             "faster. It moves to host memory first, and to files when --host-memory is full.",
+             "auto: if the plan does not fit --memory-limit, move data until it fits, first those that add the least "
+             "time to the step; or recompute activations, if that is faster. Data are moved to host memory first, and "
+             "to files when --host-memory is full.",
              parseOffload)
       .defaultsTo("none");
 }
@@ -203,8 +204,9 @@ options::Option updateOnRow() {
       options::Words<UpdateOn>{{"auto", UpdateOn::automatic}, {"device", UpdateOn::device}, {"host", UpdateOn::host}},
       "Where to update parameters if --offload moves their optimizer state. device: the state is copied to the device "
       "and back. host: the host's processors update it in host memory; gradients are copied there and parameters back. "
-      "auto: on GPUs, what is predicted to be faster, by the speed of such updates in --profile; on CPUs, device. If "
-      "another part of the step also reads the state, the update stays on the device.");
+      "auto: if the plan runs on CPUs, device. If it runs on GPUs, the choice that is predicted to be faster; the "
+      "profile (--profile) contains the speed of updates on the host. If another part of the step also reads the "
+      "state, the update stays on the device.");
 }
 template <typename O>
 options::Option hostMemoryRow() {
@@ -245,10 +247,10 @@ options::Option reduceRow() {
   return options::Rows<O>::template word<&O::pipeline, &PipelineOptions::reduce>(
       "--reduce", {"auto", "each", "last"},
       "With --micro-batches: when gradients are reduced over the ranks. each: after every micro-batch, so that a rank "
-      "stores only its shard of the gradients. last: as rarely as the fixed order of sums allows, so that a rank "
-      "stores all gradients. If M is a power of two, that is once, after the last micro-batch; else after every 2^J "
-      "micro-batches, where 2^J is the largest power of two that divides M (with 12, after every 4). auto: each at "
-      "stages 2 and 3, else last.");
+      "stores only its shard of the gradients. last: as rarely as possible; a rank then stores all gradients. If M is "
+      "a power of two, they are reduced once, after the last micro-batch. Otherwise they are reduced after every K "
+      "micro-batches, where K is the largest power of two that divides M (M = 12: after every 4), since gradients are "
+      "always added in one fixed order. auto: each at stages 2 and 3, else last.");
 }
 
 // A context with our dialects, for one compilation.
