@@ -159,6 +159,16 @@ class Chooser {
       if (!chosen || better(*best_, *chosen)) chosen = std::move(best_);
     }
     best_ = std::move(chosen);
+    // The error of a plan that does not fit states the least memory that was found. Where the state alone is too large,
+    // recomputation was not tried before.
+    if (!best_->fits && !choices_.recompute) {
+      PipelineOptions options = best_->options;
+      options.recompute = train::Recomputation::all;
+      options.recomputeEvery = 1;
+      options.recomputeSegments = -1;
+      bool fits = false;
+      if (failed(offer(options, fits))) return failure();
+    }
     if (choices_.updateOn == UpdateOn::automatic && best_->updatesOnHost) {
       PipelineOptions options = best_->options;
       options.updateOnHost = false;
