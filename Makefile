@@ -80,7 +80,7 @@ fuzz: build ## RUNS mutated models, plans, data and state files, none of which m
 converge: build ## trainings to their end by both sides, over five seeds (PYTORCH, some four hours; goes on where it stopped)
 	@$(PYTORCH) test/bench/converge.py --tools $(folder)/bin --out build/converge
 
-rows: build ## losses in which rows meet, by both of PyTorch's exporters, however the batch is divided (PYTORCH, some 20 minutes)
+rows: build ## losses in which rows meet, by both of PyTorch's exporters, however the batch is divided (PYTORCH, some 30 minutes)
 	@$(PYTORCH) test/e2e/rows.py --tools $(folder)/bin
 
 mutants: build ## every mutant of the plans of all small models: the proof must refuse what changes an order or a byte

@@ -20,6 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "models")]
 
 import numpy
+import onnx
 import torch
 
 import crossing
@@ -51,9 +52,13 @@ def export(name, exporter, path):
 
 class Runs:
     def __init__(self, tools, folder, model):
-        self.tools, self.folder, self.model = tools, folder, model
+        self.tools, self.folder, self.model, self.data = tools, folder, model, []
+        # TorchScript drops an input that the loss does not read.
+        names = [value.name for value in onnx.load(model).graph.input]
         for name, rows in zip("xy", crossing.inputs()):
             numpy.save(folder / f"{name}.npy", rows.numpy())
+            if name in names:
+                self.data += ["--data", f"{name}={folder / name}.npy"]
 
     def call(self, tool, *arguments):
         return subprocess.run([str(self.tools / tool), *map(str, arguments)], capture_output=True, text=True, timeout=300)
@@ -63,7 +68,7 @@ class Runs:
         done = self.call("sheaf", "compile", self.model, "-o", plan, "--batch", crossing.BATCH, "--optimizer", f"sgd:lr={crossing.RATE}", *options)
         if done.returncode:
             raise Refused(done.stderr.strip())
-        done = self.call("sheaf-run", plan, "--data", f"x={self.folder / 'x.npy'}", "--data", f"y={self.folder / 'y.npy'}", "--steps", crossing.STEPS, "--log", log)
+        done = self.call("sheaf-run", plan, *self.data, "--steps", crossing.STEPS, "--log", log)
         if done.returncode:
             raise Refused(done.stderr.strip())
         return [step["loss"] for step in read_log(log)[0]]
