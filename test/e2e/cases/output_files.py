@@ -58,7 +58,7 @@ def replaced(session, command):
     outputs, inputs, more = OUTPUTS[command]
     options = tables(session)[command]
     writes = {name for name, (syntax, text) in options.items()
-              if syntax and re.match(r"(Also )?(Write|File (for|to write)|Keep a file)", text)} - FOLDERS
+              if re.search(r"FILE|DIR|\w\.\w", syntax) and re.match(r"(Also )?(Write|File (for|to write)|Keep a file)", text)} - FOLDERS
     expect(writes - set(outputs) - MODES == set(), f"{sorted(writes - set(outputs))} write files; say so here and in the table of options")
     reads = {name for name, (syntax, _) in options.items() if re.search(r"FILE|\w\.(plan|onnx|json|safetensors)", syntax)} - set(outputs) - MODES
     reads -= {"--ignore", "--offload", "--const", "--bind"}
