@@ -55,14 +55,14 @@ struct Reader {
     return builder.getDictionaryAttr(kinds);
   }
 
-  template <typename OpTy, typename Operands, typename... Args>
-  OpTy instruction(const plan::Instruction& from, const Operands& operands, Args&&... args) {
+  template <typename OpTy, typename... Args>
+  OpTy instruction(const plan::Instruction& from, Args&&... args) {
     SmallVector<Value> values;
     SmallVector<int64_t> offsets, bytes, strides, axes, access;
-    for (const plan::Operand* o : operands) {
-      values.push_back(buffers[o->buffer()]);
-      offsets.push_back(o->offset()), bytes.push_back(o->bytes()), strides.push_back(o->shard_stride());
-      axes.push_back(o->axis()), access.push_back(o->access());
+    for (const plan::Operand& o : from.operands()) {
+      values.push_back(buffers[o.buffer()]);
+      offsets.push_back(o.offset()), bytes.push_back(o.bytes()), strides.push_back(o.shard_stride());
+      axes.push_back(o.axis()), access.push_back(o.access());
     }
     return OpTy::create(builder, loc, int64_t(from.stream()), from.label(), values, offsets, bytes, strides, axes,
                         access, std::forward<Args>(args)...);
@@ -231,28 +231,23 @@ void Reader::instructions(Region& region, const google::protobuf::RepeatedPtrFie
 }
 
 void Reader::one(const plan::Instruction& from) {
-  SmallVector<const plan::Operand*> operands;
   switch (from.kind_case()) {
     case plan::Instruction::kKernel: {
       const plan::KernelLaunch& k = from.kernel();
-      for (const plan::Operand& o : k.operands()) operands.push_back(&o);
-      instruction<LaunchOp>(from, operands, int64_t(k.kernel()), k.rows(), k.block(), int64_t(from.updates_bucket()),
+      instruction<LaunchOp>(from, int64_t(k.kernel()), k.rows(), k.block(), int64_t(from.updates_bucket()),
                             k.on_host());
       break;
     }
     case plan::Instruction::kCall: {
       const plan::LibraryCall& c = from.call();
-      for (const plan::Operand& o : c.operands()) operands.push_back(&o);
-      instruction<CallOp>(from, operands, c.function(), attributesOf(builder, c), int64_t(c.scratch_per_thread()),
+      instruction<CallOp>(from, c.function(), attributesOf(builder, c), int64_t(c.scratch_per_thread()),
                           int64_t(c.device_scratch()));
       break;
     }
     case plan::Instruction::kCollective: {
       const plan::Collective& c = from.collective();
-      operands = {&c.source(), &c.destination()};
       auto create = [&]<typename OpTy>() {
-        instruction<OpTy>(from, operands, int64_t(c.communicator()), c.type(), int64_t(c.count()), c.bucket(),
-                          c.phase());
+        instruction<OpTy>(from, int64_t(c.communicator()), c.type(), int64_t(c.count()), c.bucket(), c.phase());
       };
       if (c.op() == plan::ALL_GATHER)
         create.operator()<AllGatherOp>();
@@ -269,24 +264,19 @@ void Reader::one(const plan::Instruction& from) {
       WaitOp::create(builder, loc, int64_t(from.wait().event()), int64_t(from.stream()), from.label());
       break;
     case plan::Instruction::kInput:
-      operands = {&from.input().destination()};
-      instruction<ReadInputOp>(from, operands, int64_t(from.input().input()));
+      instruction<ReadInputOp>(from, int64_t(from.input().input()));
       break;
     case plan::Instruction::kScalars:
-      operands = {&from.scalars().destination()};
-      instruction<ReadScalarsOp>(from, operands);
+      instruction<ReadScalarsOp>(from);
       break;
     case plan::Instruction::kOutput:
-      operands = {&from.output().source()};
-      instruction<WriteOutputOp>(from, operands, from.output().output(), int64_t(from.output().tensor()));
+      instruction<WriteOutputOp>(from, from.output().output(), int64_t(from.output().tensor()));
       break;
     case plan::Instruction::kTransfer:
-      operands = {&from.transfer().source(), &from.transfer().destination()};
-      instruction<TransferOp>(from, operands, from.transfer().kind());
+      instruction<TransferOp>(from, from.transfer().kind());
       break;
     case plan::Instruction::kPersist:
-      for (const plan::Operand& o : from.persist().operands()) operands.push_back(&o);
-      instruction<PersistOp>(from, operands, int64_t(from.persist().communicator()));
+      instruction<PersistOp>(from, int64_t(from.persist().communicator()));
       break;
     case plan::Instruction::KIND_NOT_SET:
       break;

@@ -5,6 +5,7 @@
 #include "runtime/plan/DigestTable.h"
 #include "runtime/plan/LossScale.h"
 #include "runtime/plan/Schedules.h"
+#include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 
 using namespace mlir;
@@ -256,10 +257,12 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
   if (!stream || !label) return op->emitError("is not an instruction");
   out->set_stream(stream.getInt());
   out->set_label(label.getValue().str());
-  SmallVector<Operand> operands = operandsOf(op);
-  auto need = [&](size_t count) -> LogicalResult {
-    return operands.size() == count ? success() : LogicalResult(op->emitError() << "takes " << count << " operands");
-  };
+  for (const Operand& o : operandsOf(op)) operand(o, out->add_operands());
+  // Analyses of unfinished plans, which have not been verified, rely on these.
+  const int needed = isa<AllGatherOp, ReduceScatterOp, AllReduceOp, TransferOp>(op) ? 2
+                     : isa<ReadInputOp, ReadScalarsOp, WriteOutputOp>(op)           ? 1
+                                                                                    : out->operands_size();
+  if (out->operands_size() != needed) return op->emitError() << "takes " << needed << " operands";
   return llvm::TypeSwitch<Operation*, LogicalResult>(op)
       .Case([&](LaunchOp l) {
         plan::KernelLaunch* launch = out->mutable_kernel();
@@ -267,14 +270,12 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
         launch->set_rows(l.getRows());
         launch->set_block(l.getBlock());
         launch->set_on_host(l.getOnHost());
-        for (const Operand& o : operands) operand(o, launch->add_operands());
         out->set_updates_bucket(l.getUpdatesBucket());
         return success();
       })
       .Case([&](CallOp c) {
         plan::LibraryCall* call = out->mutable_call();
         call->set_function(c.getFunction().str());
-        for (const Operand& o : operands) operand(o, call->add_operands());
         for (NamedAttribute attribute : c.getParameters()) {
           plan::Attribute* to = call->add_attributes();
           to->set_name(attribute.getName().str());
@@ -289,8 +290,7 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
         call->set_device_scratch(c.getDeviceScratch());
         return success();
       })
-      .Case<AllGatherOp, ReduceScatterOp, AllReduceOp>([&](auto c) -> LogicalResult {
-        if (failed(need(2))) return failure();
+      .Case<AllGatherOp, ReduceScatterOp, AllReduceOp>([&](auto c) {
         plan::Collective* to = out->mutable_collective();
         using Op = decltype(c);
         to->set_op(std::is_same_v<Op, AllGatherOp>       ? plan::ALL_GATHER
@@ -301,8 +301,6 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
         to->set_count(c.getCount());
         to->set_bucket(c.getBucket().str());
         to->set_phase(c.getPhase());
-        operand(operands[0], to->mutable_source());
-        operand(operands[1], to->mutable_destination());
         return success();
       })
       .Case([&](RecordOp r) {
@@ -313,34 +311,25 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
         out->mutable_wait()->set_event(w.getEvent());
         return success();
       })
-      .Case([&](ReadInputOp r) -> LogicalResult {
-        if (failed(need(1))) return failure();
+      .Case([&](ReadInputOp r) {
         out->mutable_input()->set_input(r.getInput());
-        operand(operands[0], out->mutable_input()->mutable_destination());
         return success();
       })
-      .Case([&](ReadScalarsOp) -> LogicalResult {
-        if (failed(need(1))) return failure();
-        operand(operands[0], out->mutable_scalars()->mutable_destination());
+      .Case([&](ReadScalarsOp) {
+        out->mutable_scalars();
         return success();
       })
-      .Case([&](WriteOutputOp w) -> LogicalResult {
-        if (failed(need(1))) return failure();
+      .Case([&](WriteOutputOp w) {
         out->mutable_output()->set_output(w.getOutput());
         out->mutable_output()->set_tensor(w.getTensor());
-        operand(operands[0], out->mutable_output()->mutable_source());
         return success();
       })
-      .Case([&](TransferOp t) -> LogicalResult {
-        if (failed(need(2))) return failure();
+      .Case([&](TransferOp t) {
         out->mutable_transfer()->set_kind(t.getKind());
-        operand(operands[0], out->mutable_transfer()->mutable_source());
-        operand(operands[1], out->mutable_transfer()->mutable_destination());
         return success();
       })
-      .Case([&](PersistOp p) -> LogicalResult {
+      .Case([&](PersistOp p) {
         out->mutable_persist()->set_communicator(p.getCommunicator());
-        for (const Operand& o : operands) operand(o, out->mutable_persist()->add_operands());
         return success();
       })
       .Default([](Operation* other) { return other->emitError("is not an instruction"); });
@@ -398,7 +387,8 @@ LogicalResult Writer::header(ProgramOp program) {
     auto attribute = from.getAs<IntegerAttr>(name);
     return attribute ? attribute.getInt() : 0;
   };
-  plan.set_version(integer("version"));
+  // The text of the oldest version is that of this one.
+  plan.set_version(integer("version") == plan::kOldestPlanVersion ? plan::kPlanVersion : integer("version"));
   plan.set_producer(text(program->getAttrDictionary(), "producer"));
   plan.set_model(text(program->getAttrDictionary(), "model"));
   plan.set_ranks(integer("ranks"));

@@ -112,10 +112,11 @@ class Reader {
       auto bucket = byName.find(collective.bucket());
       if (bucket == byName.end()) continue;
       // Sums in hops may end with a gather of the gradient.
-      if (collective.op() == plan::ALL_GATHER && !gradients_.contains(collective.destination().buffer()))
-        whole_[collective.destination().buffer()] = bucket->second;
+      const uint32_t destination = plan::destinationOf(instruction).buffer();
+      if (collective.op() == plan::ALL_GATHER && !gradients_.contains(destination))
+        whole_[destination] = bucket->second;
       else if (collective.op() != plan::ALL_GATHER)
-        gradients_[collective.source().buffer()] = bucket->second;
+        gradients_[plan::sourceOf(instruction).buffer()] = bucket->second;
     }
     // With one rank what updates read is not the destination of a reduction.
     for (const plan::Instruction* instruction : instructions_)

@@ -23,9 +23,10 @@ std::vector<bool> shardedBuffers(const plan::Plan& plan) {
   }
   for (const plan::Instruction* instruction : plan::stepInstructions(plan)) {
     if (!instruction->has_collective()) continue;
-    const plan::Collective& c = instruction->collective();
-    const plan::Operand& own = c.op() == plan::ALL_GATHER ? c.source() : c.destination();
-    if (c.op() != plan::ALL_REDUCE && own.shard_stride() == 0 &&
+    const plan::CollectiveOp op = instruction->collective().op();
+    const plan::Operand& own =
+        op == plan::ALL_GATHER ? plan::sourceOf(*instruction) : plan::destinationOf(*instruction);
+    if (op != plan::ALL_REDUCE && own.shard_stride() == 0 &&
         plan.buffers(static_cast<int>(own.buffer())).bytes() == own.bytes())
       sharded[own.buffer()] = true;
   }
@@ -159,8 +160,9 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
       op.hostLoad = profile.isOfGpus() ? 0 : 1;
     } else if (instruction.has_transfer()) {
       const plan::Transfer& transfer = instruction.transfer();
-      uint64_t bytes = transfer.source().bytes();
-      if (sharded[transfer.source().buffer()] || transfer.source().shard_stride() > 0)
+      const plan::Operand& source = plan::sourceOf(instruction);
+      uint64_t bytes = source.bytes();
+      if (sharded[source.buffer()] || source.shard_stride() > 0)
         bytes = static_cast<uint64_t>(std::llround(static_cast<double>(bytes) * scale));
       op.unit = unitOf(transfer.kind());
       op.seconds = profile.seconds(transfer.kind(), bytes);

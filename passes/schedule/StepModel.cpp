@@ -181,15 +181,14 @@ StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile) {
     node.hostLoad = priced.loop.ops[i].hostLoad;
     if (plan::isOnHost(instruction)) node.kind = Node::Kind::kOther;
     if (instruction.has_transfer()) {
-      const bool persistent =
-          plan.buffers(static_cast<int>(instruction.transfer().destination().buffer())).persistent();
+      const bool persistent = plan.buffers(static_cast<int>(plan::destinationOf(instruction).buffer())).persistent();
       node.kind = !plan::fetches(instruction.transfer().kind()) ? Node::Kind::kStore
                   : persistent                                  ? Node::Kind::kOther
                                                                 : Node::Kind::kGather;
     }
     if (instruction.has_collective()) {
       const plan::Collective& collective = instruction.collective();
-      bool passing = !plan.buffers(collective.destination().buffer()).persistent();
+      bool passing = !plan.buffers(static_cast<int>(plan::destinationOf(instruction).buffer())).persistent();
       node.kind = collective.bucket().empty()           ? Node::Kind::kOther
                   : collective.op() != plan::ALL_GATHER ? Node::Kind::kReduce
                   : passing                             ? Node::Kind::kGather

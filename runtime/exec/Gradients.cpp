@@ -23,9 +23,9 @@ static std::vector<bool> followsNorm(const plan::Plan& plan) {
   const plan::Operand* scalars = nullptr;
   for (const plan::Instruction& instruction : plan.body()) {
     if (instruction.call().function() == plan::Schema<plan::GradientNormCall>::kName)
-      scalars = &instruction.call().operands(plan::kOperand<plan::GradientNormCall, "scalars">);
+      scalars = &instruction.operands(plan::kOperand<plan::GradientNormCall, "scalars">);
     if (!scalars || instruction.updates_bucket() == 0) continue;
-    for (const plan::Operand& operand : instruction.kernel().operands())
+    for (const plan::Operand& operand : instruction.operands())
       if (operand.buffer() == scalars->buffer() && operand.offset() == scalars->offset())
         follows[instruction.updates_bucket() - 1] = true;
   }

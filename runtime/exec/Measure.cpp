@@ -67,7 +67,7 @@ class Measurer {
     if (!plan::imageFor(**probe, target_))
       return Status::error(cat("the probe has kernels for ", plan::targetsText(**probe), ", none for --device ",
                                target_, "; `sheaf profile --target` says what they are compiled for"));
-    Expected<uint64_t> hash = plan::planHash(**probe);
+    Expected<uint64_t> hash = plan::planHash(options_.plan);
     if (!hash.ok()) return hash.status();
     hash_ = *hash;
     measured_ = thisMachine(options_.measure);

@@ -205,11 +205,9 @@ class Run {
   // Of a run that trains a plan whose files outlive it, from its beginning.
   Status newFileState() {
     if (in_.plan->generations_size() == 0 || options_.evaluate || in_.fileState) return {};
-    Expected<uint64_t> hash = plan::planHash(*in_.plan);
-    if (!hash.ok()) return hash.status();
     Expected<uint64_t> run = newRun(job_);
     if (!run.ok()) return run.status();
-    in_.fileState = FileState{.plan = *hash, .run = *run, .step = {}};
+    in_.fileState = FileState{.plan = in_.planHash, .run = *run, .step = {}};
     return {};
   }
 

@@ -68,6 +68,9 @@ class Reader {
     Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(in_.planPath, undigested(options_));
     if (!plan.ok()) return plan.status();
     in_.plan = std::move(*plan);
+    Expected<uint64_t> hash = plan::planHash(in_.planPath);
+    if (!hash.ok()) return hash.status();
+    in_.planHash = *hash;
     if (Status complete = plan::requireDigests(*in_.plan); !complete.ok()) in_.warnings.push_back(complete.message());
     if (!options_.evaluate) SHEAF_RETURN_IF_ERROR(checkTrainable(*in_.plan));
     for (const std::string& decision : in_.plan->decisions())
@@ -186,14 +189,12 @@ class Reader {
       return wrong(cat("it is the plan's --offload-dir, which cannot be resumed: ", why));
     Expected<Device*> device = loadDevice(in_.target);
     if (!device.ok()) return device.status();
-    Expected<uint64_t> hash = plan::planHash(*in_.plan);
-    if (!hash.ok()) return hash.status();
     Expected<FileResume> found =
-        findFileState(**device, *in_.plan, *hash, options_.offloadFolders, job_, control_.files);
+        findFileState(**device, *in_.plan, in_.planHash, options_.offloadFolders, job_, control_.files);
     if (!found.ok()) return wrong(found.status().message());
     in_.position = found->position;
     in_.fileState =
-        FileState{.plan = *hash, .run = found->run, .step = in_.position.step, .evaluates = options_.evaluate};
+        FileState{.plan = in_.planHash, .run = found->run, .step = in_.position.step, .evaluates = options_.evaluate};
     in_.lastSaved = options_.resume;
     return {};
   }
@@ -336,11 +337,9 @@ Expected<RunInputs> readInputs(const RunOptions& options, RunControl& control, J
 }
 
 Expected<std::vector<std::string>> factsOf(const RunInputs& in, const RunOptions& options) {
-  Expected<uint64_t> hash = plan::planHash(*in.plan);
-  if (!hash.ok()) return hash.status();
   auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
   std::vector<std::string> facts{
-      cat("a plan for ", in.plan->ranks(), " ranks with hash ", hexText(*hash)), cat("--steps ", in.steps),
+      cat("a plan for ", in.plan->ranks(), " ranks with hash ", hexText(in.planHash)), cat("--steps ", in.steps),
       cat("--lr ", in.training.learning_rate(), " (bits ",
           hexText(std::bit_cast<uint64_t>(in.training.learning_rate())), ")"),
       cat("--lr-schedule ", plan::scheduleText(in.training.schedule())),

@@ -23,6 +23,7 @@ namespace sheaf::exec {
 struct RunInputs {
   std::string planPath;
   std::unique_ptr<plan::Plan> plan;  // proved
+  uint64_t planHash = 0;             // the hash of its file
   plan::Training training;           // the plan's, with what options replace
   plan::Training::ReduceOrder reduceOrder = plan::Training::TREE;
   std::string target;                        // the device: cpu or cuda

@@ -84,11 +84,11 @@ void InstructionTimer::add(const plan::AnyCall& call, int copies) {
     plan::Instruction instruction;
     plan::LibraryCall& wire = *instruction.mutable_call() = plan::toWire(call);
     for (const plan::OperandNeed& operand : plan::operandsOf(call))
-      *wire.add_operands() = place(operand.bytes, operand.access);
+      *instruction.add_operands() = place(operand.bytes, operand.access);
     wire.set_scratch_per_thread(plan::scratchPerThread(call));
     if (gpu_) wire.set_device_scratch(plan::deviceScratch(call));
     if (const uint64_t bytes = std::max(wire.scratch_per_thread() * plan_.max_threads(), wire.device_scratch()))
-      *wire.add_operands() = place(bytes, plan::READ_WRITE, plan::kDeviceAlignment);
+      *instruction.add_operands() = place(bytes, plan::READ_WRITE, plan::kDeviceAlignment);
     add(std::move(instruction));
   }
 }
@@ -113,16 +113,15 @@ uint32_t InstructionTimer::streamOf(plan::Transfer::Kind kind) {
 void InstructionTimer::add(plan::Transfer::Kind kind, uint64_t bytes) {
   constexpr uint64_t kBlock = 4096;
   plan::Instruction instruction;
-  plan::Transfer& transfer = *instruction.mutable_transfer();
-  transfer.set_kind(kind);
+  instruction.mutable_transfer()->set_kind(kind);
   const bool fetches = kind == plan::Transfer::TO_DEVICE || kind == plan::Transfer::READ_FILE;
   const bool ofFile = kind == plan::Transfer::READ_FILE || kind == plan::Transfer::WRITE_FILE;
   // The same place in both spaces.
   plan::Operand there = place(bytes, fetches ? plan::READ : plan::WRITE, kBlock), here = there;
   there.set_buffer(spaces_.at(ofFile ? plan::Buffer::FILE : plan::Buffer::HOST));
   here.set_access(fetches ? plan::WRITE : plan::READ);
-  *transfer.mutable_source() = fetches ? there : here;
-  *transfer.mutable_destination() = fetches ? here : there;
+  *instruction.add_operands() = fetches ? there : here;
+  *instruction.add_operands() = fetches ? here : there;
   add(std::move(instruction), streamOf(kind));
 }
 

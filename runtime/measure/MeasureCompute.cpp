@@ -76,7 +76,7 @@ class ComputeMeasurement {
     return group;
   }
 
-  void addOperand(plan::KernelLaunch& launch, const plan::Kernel& kernel, const plan::SampleKernel& sample, int i) {
+  void addOperand(plan::Instruction& launch, const plan::Kernel& kernel, const plan::SampleKernel& sample, int i) {
     const int place = sample.sharesWith[static_cast<size_t>(i)];
     const plan::Access access = kernel.operand_access(i);
     plan::Operand operand = place < 0 ? timer_.place(kernel.operand_bytes(i), access) : launch.operands(place);
@@ -110,7 +110,7 @@ class ComputeMeasurement {
         launch->set_kernel(static_cast<uint32_t>(sample.kernel));
         launch->set_rows(kernel.rows());
         launch->set_block(kernel.block());
-        for (int i = 0; i < kernel.operand_bytes_size(); ++i) addOperand(*launch, kernel, sample, i);
+        for (int i = 0; i < kernel.operand_bytes_size(); ++i) addOperand(instruction, kernel, sample, i);
         timer_.add(std::move(instruction));
       }
     }

@@ -19,8 +19,8 @@ void addCollective(InstructionTimer& timer, plan::CollectiveOp op, uint64_t byte
   collective->set_op(op);
   collective->set_type(plan::F32);
   collective->set_count((op == plan::ALL_REDUCE ? bytes : part) / sizeof(float));
-  *collective->mutable_source() = timer.place(op == plan::ALL_GATHER ? part : bytes, plan::READ);
-  *collective->mutable_destination() = timer.place(op == plan::REDUCE_SCATTER ? part : bytes, plan::WRITE);
+  *instruction.add_operands() = timer.place(op == plan::ALL_GATHER ? part : bytes, plan::READ);
+  *instruction.add_operands() = timer.place(op == plan::REDUCE_SCATTER ? part : bytes, plan::WRITE);
   timer.add(std::move(instruction), InstructionTimer::kCommunication);
 }
 

@@ -252,7 +252,7 @@ class Interpreter {
     Term term(instructionKind(instruction));
     switch (instruction.kind_case()) {
       case Instruction::kKernel:
-        addKernel(instruction.kernel(), term.add(instruction.updates_bucket()));
+        addKernel(instruction, term.add(instruction.updates_bucket()));
         break;
       case Instruction::kCall:
         for (const Attribute& attribute : canonicalAttributes(instruction.call())) {
@@ -287,8 +287,8 @@ class Interpreter {
 
   // A kernel is known by what it was compiled from, if that is stated, so that it may be at another index; and by which
   // results it writes in place of which operands, for not every kernel may.
-  void addKernel(const KernelLaunch& launch, Term& term) const {
-    const uint32_t index = launch.kernel();
+  void addKernel(const Instruction& launch, Term& term) const {
+    const uint32_t index = launch.kernel().kernel();
     const bool listed = index < static_cast<uint32_t>(plan_.kernels_size());
     const Kernel& kernel = listed ? plan_.kernels(static_cast<int>(index)) : Kernel::default_instance();
     term.add(kernel.program() ? kernel.program() : index);
@@ -313,6 +313,7 @@ class Interpreter {
   // The destination holds what the source holds: a plan computes the same with its values in any space.
   void move(const Instruction& instruction) {
     const std::vector<Place>& places = places_.of(instruction);
+    if (places.size() != 2) return;  // in a plan that has not been verified
     const Place &from = places[0], &to = places[1];
     const Places::Spaces sources = places_.spacesOf(from), destinations = places_.spacesOf(to);
     reads(sources, from.accessed, &instruction);

@@ -19,14 +19,16 @@ Generations::Generations(const Plan& plan)
   }
 }
 
-Collective voteOf(const Persist& persist) {
-  Collective sum;
+Instruction voteOf(const Instruction& persist) {
+  Instruction vote;
+  Collective& sum = *vote.mutable_collective();
   sum.set_op(ALL_REDUCE);
-  sum.set_communicator(persist.communicator());
+  sum.set_communicator(persist.persist().communicator());
   sum.set_type(F32);
   sum.set_count(1);
-  *sum.mutable_source() = *sum.mutable_destination() = persist.operands(0);
-  return sum;
+  *vote.add_operands() = persist.operands(0);
+  *vote.add_operands() = persist.operands(0);
+  return vote;
 }
 
 std::vector<std::string> stateOutsideFiles(const Plan& plan) {

@@ -26,7 +26,7 @@ class Generations {
 };
 
 // The sum of a persist with several ranks: each gives the same number when its files are durable.
-Collective voteOf(const Persist& persist);
+Instruction voteOf(const Instruction& persist);
 
 // What training changes, or begins with, and is not in files: "the parameters of bucket 'bucket0' (on the device)". If
 // there is nothing, files can hold all that a run goes on from.

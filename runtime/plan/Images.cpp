@@ -20,8 +20,7 @@ std::vector<uint32_t> imageGroups(const Plan& plan) {
     least[std::max(x, y)] = std::min(x, y);
   };
   forEachInstruction(plan, [&](const Instruction& instruction) {
-    if (instruction.has_transfer())
-      join(instruction.transfer().source().buffer(), instruction.transfer().destination().buffer());
+    if (instruction.has_transfer()) join(sourceOf(instruction).buffer(), destinationOf(instruction).buffer());
   });
   for (const Generation& generation : plan.generations()) join(generation.current(), generation.next());
   for (uint32_t buffer = 0; buffer < least.size(); ++buffer) least[buffer] = find(buffer);

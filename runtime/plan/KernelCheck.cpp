@@ -14,8 +14,8 @@ const char* accessText(int access) {
 
 class LaunchCheck {
  public:
-  LaunchCheck(const Plan& plan, const KernelLaunch& launch)
-      : plan_(plan), launch_(launch), kernel_(plan.kernels(static_cast<int>(launch.kernel()))) {}
+  LaunchCheck(const Plan& plan, const Instruction& launch)
+      : plan_(plan), launch_(launch), kernel_(plan.kernels(static_cast<int>(launch.kernel().kernel()))) {}
 
   Status run() const {
     for (int i = 0; i < launch_.operands_size(); ++i)
@@ -55,13 +55,13 @@ class LaunchCheck {
   }
 
   const Plan& plan_;
-  const KernelLaunch& launch_;
+  const Instruction& launch_;
   const Kernel& kernel_;
 };
 
 }  // namespace
 
-Status checkLaunch(const Plan& plan, const KernelLaunch& launch) {
+Status checkLaunch(const Plan& plan, const Instruction& launch) {
   return LaunchCheck(plan, launch).run();
 }
 

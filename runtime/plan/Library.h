@@ -39,7 +39,8 @@ bool isRandom(const LibraryCall& wire);
 // twice, missing, of the wrong kind or out of its range, or attributes that do not go together.
 Expected<AnyCall> parseCall(const LibraryCall& wire);
 
-// A call with its function and its attributes, in the order of its table; those at their default are left out.
+// A call with its function and its attributes, in the order of its table; those at their default are left out. Operands
+// belong to the instruction.
 LibraryCall toWire(const AnyCall& call);
 
 // The attributes as toWire would write them, so that equal calls have equal ones, whether defaults were given or not.
@@ -70,9 +71,9 @@ struct Devices {
   bool cpu = true, gpu = false;
 };
 
-// Checks that parseCall takes the call and that everything it accesses lies within its operands' bytes, with the right
-// access. The message names function, operand and both sizes.
-Status checkLibraryCall(const LibraryCall& wire, uint32_t maxThreads, Devices devices = {});
+// Checks that parseCall takes the instruction's call and that everything it accesses lies within its operands' bytes,
+// with the right access. The message names function, operand and both sizes.
+Status checkLibraryCall(const Instruction& instruction, uint32_t maxThreads, Devices devices = {});
 
 // Bytes that the library itself may allocate while running calls of this plan (oneDNN packs GEMM operands), for one
 // rank with max_threads threads.

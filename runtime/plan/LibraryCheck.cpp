@@ -38,7 +38,8 @@ bool isOfCpus(const AnyCall& any) {
       any);
 }
 
-Status checkCall(const LibraryCall& wire, const AnyCall& call, uint64_t threads, Devices devices) {
+Status checkCall(const Instruction& instruction, const AnyCall& call, uint64_t threads, Devices devices) {
+  const LibraryCall& wire = instruction.call();
   std::vector<OperandNeed> needs = operandsOf(call);
   const uint64_t scratch = wire.scratch_per_thread(), needed = scratchPerThread(call);
   if (!suffices(scratch, needed, devices.cpu))
@@ -51,12 +52,12 @@ Status checkCall(const LibraryCall& wire, const AnyCall& call, uint64_t threads,
   if (devices.gpu && isOfCpus(call)) return Status::error("a GPU has images with their channels first only");
   if (const uint64_t bytes = std::max(scratch * threads, device); bytes > 0)
     needs.push_back({"scratch", READ_WRITE, bytes, 1});
-  const int given = wire.operands_size();
+  const int given = instruction.operands_size();
   for (int i = 0; i < static_cast<int>(needs.size()); ++i) {
     const OperandNeed& need = needs[static_cast<size_t>(i)];
     const std::string place = cat("operand ", i, " (", need.name, ")");
     if (i >= given) return Status::error(place + " is missing");
-    SHEAF_RETURN_IF_ERROR(checkOperand(wire.operands(i), need, place));
+    SHEAF_RETURN_IF_ERROR(checkOperand(instruction.operands(i), need, place));
   }
   if (given > static_cast<int>(needs.size()))
     return Status::error(cat("it takes ", needs.size(), " operands, not ", given));
@@ -65,10 +66,10 @@ Status checkCall(const LibraryCall& wire, const AnyCall& call, uint64_t threads,
 
 }  // namespace
 
-Status checkLibraryCall(const LibraryCall& wire, uint32_t maxThreads, Devices devices) {
-  const Expected<AnyCall> call = parseCall(wire);
+Status checkLibraryCall(const Instruction& instruction, uint32_t maxThreads, Devices devices) {
+  const Expected<AnyCall> call = parseCall(instruction.call());
   if (!call.ok()) return call.status();
-  const Status status = checkCall(wire, *call, std::max<uint64_t>(maxThreads, 1), devices);
+  const Status status = checkCall(instruction, *call, std::max<uint64_t>(maxThreads, 1), devices);
   return status.ok() ? status : Status::error(cat(nameOf(*call), ": ", status.message()));
 }
 

@@ -43,8 +43,8 @@ inline PiecesOfRanks piecesOfRanks(const Plan& plan, int64_t microBatch) {
 }
 
 // True if a sum over ranks goes on from what its destination holds.
-inline bool continues(const Collective& collective) {
-  return collective.op() != ALL_GATHER && collective.destination().access() == READ_WRITE;
+inline bool continues(const Instruction& collective) {
+  return collective.collective().op() != ALL_GATHER && destinationOf(collective).access() == READ_WRITE;
 }
 
 }  // namespace sheaf::plan

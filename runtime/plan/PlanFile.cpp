@@ -13,6 +13,7 @@
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Upgrade.h"
 
 namespace sheaf::plan {
 namespace {
@@ -72,6 +73,7 @@ void writeHeader(std::string& file) {
 // What a file holds; the graph is empty where there is none.
 struct Parts {
   std::span<const std::byte> payload, graph;
+  uint64_t hash;  // the hash of the payload
 };
 
 Status sizeError(const char* what, const char* part, uint64_t announced, uint64_t found) {
@@ -84,14 +86,15 @@ Expected<Parts> partsOf(std::span<const std::byte> file) {
   if (file.size() < sizeof header || std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
     return Status::error("not a plan: it does not begin with SHEAFPLN; `sheaf compile` makes plans");
   std::memcpy(&header, file.data(), sizeof header);
-  if (header.version != kPlanVersion) return Status::error(otherVersion(header.version));
+  if (header.version < kOldestPlanVersion || header.version > kPlanVersion)
+    return Status::error(otherVersion(header.version));
   if (header.reserved != 0) return Status::error("the plan is damaged: its header is not zero where it must be");
   std::span<const std::byte> rest = file.subspan(sizeof header);
   if (header.size > rest.size()) return sizeError("truncated", "payload", header.size, rest.size());
   if (header.size > kMaxPlanBytes || rest.size() - header.size > kMaxPlanBytes)
     return Status::error(
         cat("the plan is damaged: its payload or its graph is larger than ", bytesText(kMaxPlanBytes)));
-  Parts parts{rest.first(header.size), {}};
+  Parts parts{rest.first(header.size), {}, header.hash};
   rest = rest.subspan(header.size);
   if (!rest.empty()) {
     GraphHeader graph;
@@ -129,6 +132,7 @@ Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file) {
     return Status::error(
         cat("the plan is damaged: its payload is not a plan's protobuf",
             errors.field().empty() ? "" : cat("; the text of its field ", errors.field(), " is not UTF-8")));
+  SHEAF_RETURN_IF_ERROR(upgrade(*plan));
   return plan;
 }
 
@@ -172,12 +176,12 @@ std::string planFile(std::string_view payload) {
   return file;
 }
 
-Expected<uint64_t> planHash(const Plan& plan) {
-  Expected<std::string> file = serializePlan(plan);
+Expected<uint64_t> planHash(const std::string& path) {
+  Expected<MappedFile> file = MappedFile::open(path);
   if (!file.ok()) return file.status();
-  Header header;
-  std::memcpy(&header, file->data(), sizeof header);
-  return header.hash;
+  Expected<Parts> parts = partsOf(file->bytes());
+  if (!parts.ok()) return Status::error(cat(path, ": ", parts.status().message()));
+  return parts->hash;
 }
 
 Status writePlan(const std::string& path, const Plan& plan, std::string_view graph) {

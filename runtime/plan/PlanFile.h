@@ -19,7 +19,7 @@ namespace sheaf::plan {
 inline constexpr size_t kPlanHeaderBytes = 32;
 inline constexpr uint64_t kMaxPlanBytes = 0x7fff0000;  // protobuf's own limit is 2^31
 
-// Reads a plan. The result is parsed, not verified: see Verify.h.
+// Reads a plan. The result is parsed, not verified: see Verify.h. It is of version kPlanVersion: see Upgrade.h.
 Expected<std::unique_ptr<Plan>> readPlan(const std::string& path);
 Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file);
 // The bytes of the graph that follows a plan in its file; empty: there is none.
@@ -31,8 +31,9 @@ Expected<std::string> serializePlan(const Plan& plan);
 std::string planFile(std::string_view payload);
 // True if a file begins as a plan's does.
 bool isPlanFile(const std::string& path);
-// The payload's hash, as in the header of the plan's file.
-Expected<uint64_t> planHash(const Plan& plan);
+// The payload's hash, as in the header of a plan's file. It stays the same when a later version of sheaf reads the
+// file.
+Expected<uint64_t> planHash(const std::string& path);
 // Writes to a temporary file, syncs and renames, so that `path` is either what it was or the whole plan. `graph`: the
 // bytes of its graph; empty: none.
 Status writePlan(const std::string& path, const Plan& plan, std::string_view graph = {});

@@ -30,8 +30,8 @@ void makeProbe(Plan& plan, int64_t ranks, const std::vector<SampleKernel>& sampl
     uint64_t end = 0;
     for (int i = 0; i < kernel.operand_bytes_size(); ++i) {
       const int place = sample.sharesWith[static_cast<size_t>(i)];
-      Operand* operand = launch->add_operands();
-      operand->set_offset(place < 0 ? end : launch->operands(place).offset());
+      Operand* operand = instruction->add_operands();
+      operand->set_offset(place < 0 ? end : instruction->operands(place).offset());
       operand->set_bytes(kernel.operand_bytes(i));
       operand->set_access(kernel.operand_access(i));
       if (place < 0) end = aligned(end + kernel.operand_bytes(i));
@@ -42,7 +42,7 @@ void makeProbe(Plan& plan, int64_t ranks, const std::vector<SampleKernel>& sampl
   buffer->set_name("samples");
   buffer->set_kind(WORKSPACE);
   buffer->set_bytes(bytes);
-  Operand* whole = plan.mutable_body(0)->mutable_call()->add_operands();
+  Operand* whole = plan.mutable_body(0)->add_operands();
   whole->set_bytes(bytes);
   whole->set_access(WRITE);
   plan.mutable_memory()->set_peak_bytes(bytes);
@@ -61,14 +61,14 @@ std::vector<SampleKernel> samplesOf(const Plan& probe) {
   std::vector<SampleKernel> samples;
   for (const Instruction& instruction : probe.body()) {
     if (!instruction.has_kernel()) continue;
-    const KernelLaunch& launch = instruction.kernel();
-    const Kernel& kernel = probe.kernels(static_cast<int>(launch.kernel()));
-    SampleKernel sample{static_cast<int>(launch.kernel()), {}};
-    for (int i = 0; i < launch.operands_size(); ++i) {
+    const int index = static_cast<int>(instruction.kernel().kernel());
+    const Kernel& kernel = probe.kernels(index);
+    SampleKernel sample{index, {}};
+    for (int i = 0; i < instruction.operands_size(); ++i) {
       int place = -1;
       for (int earlier = 0; earlier < i && place < 0; ++earlier)
         if (sample.sharesWith[static_cast<size_t>(earlier)] < 0 &&
-            launch.operands(earlier).offset() == launch.operands(i).offset() &&
+            instruction.operands(earlier).offset() == instruction.operands(i).offset() &&
             kernel.operand_bytes(earlier) == kernel.operand_bytes(i))
           place = earlier;
       sample.sharesWith.push_back(place);

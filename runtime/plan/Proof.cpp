@@ -68,10 +68,10 @@ class Proof {
       if (update.updates_bucket() == 0) continue;
       const Bucket& bucket = plan_.buckets(static_cast<int>(update.updates_bucket() - 1));
       RankStrides part;
-      for (const Operand& operand : update.kernel().operands())
+      for (const Operand& operand : update.operands())
         if (images[operand.buffer()] == images[bucket.parameter_buffer()] && operand.shard_stride() != 0)
           part = stridesOf(plan_, operand);
-      const RankStrides gradient = stridesOf(plan_, update.kernel().operands(1));
+      const RankStrides gradient = stridesOf(plan_, update.operands(1));
       const int64_t parts = parameterParts(plan_, bucket);
       auto held = [](bool sharded, uint64_t part, uint64_t ofGradient) {
         return sharded ? 3 : !part ? 0 : ofGradient ? 1 : 2;

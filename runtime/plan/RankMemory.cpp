@@ -71,12 +71,11 @@ std::map<uint32_t, FileStaging> fileStagings(const Plan& plan) {
   std::map<uint32_t, uint64_t> largest;
   forEachInstruction(plan, [&](const Instruction& instruction) {
     if (!instruction.has_transfer()) return;
-    const Transfer& transfer = instruction.transfer();
     auto spaceOf = [&](const Operand& operand) { return plan.buffers(static_cast<int>(operand.buffer())).space(); };
-    const Buffer::Space from = spaceOf(transfer.source()), to = spaceOf(transfer.destination());
+    const Buffer::Space from = spaceOf(sourceOf(instruction)), to = spaceOf(destinationOf(instruction));
     if (from != Buffer::FILE && to != Buffer::FILE) return;
     uint64_t& bytes = largest[instruction.stream()];
-    if (from == Buffer::DEVICE || to == Buffer::DEVICE) bytes = std::max(bytes, transfer.source().bytes());
+    if (from == Buffer::DEVICE || to == Buffer::DEVICE) bytes = std::max(bytes, sourceOf(instruction).bytes());
   });
   std::map<uint32_t, FileStaging> stagings;
   for (const auto& [stream, bytes] : largest) {
@@ -110,7 +109,7 @@ RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inTreeOrder, boo
     }
     if (!instruction.has_collective()) return;
     const Collective& collective = instruction.collective();
-    const bool exchanged = (inTreeOrder && collective.op() != ALL_GATHER) || continues(collective);
+    const bool exchanged = (inTreeOrder && collective.op() != ALL_GATHER) || continues(instruction);
     NcclUse& use = uses[collective.communicator()];
     const uint64_t members = static_cast<uint64_t>(ranksOf(plan, collective));
     ranks[collective.communicator()] = members;

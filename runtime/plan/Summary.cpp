@@ -153,7 +153,7 @@ Summary summarize(const Plan& plan) {
     if (instruction->has_transfer()) {
       Moved& moved = summary.transfers[instruction->transfer().kind()];
       ++moved.count;
-      moved.bytes += instruction->transfer().source().bytes();
+      moved.bytes += sourceOf(*instruction).bytes();
     }
   for (const Instruction* instruction : stepInstructions(plan))
     if (instruction->has_collective()) {

@@ -7,7 +7,8 @@ namespace sheaf::plan {
 
 std::string otherVersion(uint32_t version) {
   return cat("plan version ", version, " (made by ", version < kPlanVersion ? "an older" : "a newer",
-             " sheaf); this program reads version ", kPlanVersion, ": compile the model again");
+             " sheaf); this program reads versions ", kOldestPlanVersion, " and ", kPlanVersion,
+             ": compile the model again");
 }
 
 uint64_t elementBytes(ElementType type) {

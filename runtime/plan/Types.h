@@ -13,7 +13,8 @@
 
 namespace sheaf::plan {
 
-inline constexpr uint32_t kPlanVersion = 3;  // of the plan's format, in the file's header and in Plan.version
+inline constexpr uint32_t kPlanVersion = 4;  // the version of the format, in the file's header and in Plan.version
+inline constexpr uint32_t kOldestPlanVersion = 3;  // files from this version on are read (Upgrade.h)
 // Why a plan of another version is refused, and the remedy.
 std::string otherVersion(uint32_t version);
 inline constexpr uint64_t kAlignment = 128;  // of buffers in the arena, parameters and shards
@@ -228,38 +229,20 @@ std::vector<const Instruction*> stepInstructions(const Plan& plan);
 // Calls visit(operand) for every operand of an instruction, in order.
 template <typename Visit>
 void forEachOperand(const Instruction& instruction, Visit visit) {
-  switch (instruction.kind_case()) {
-    case Instruction::kKernel:
-      for (const Operand& operand : instruction.kernel().operands()) visit(operand);
-      break;
-    case Instruction::kCall:
-      for (const Operand& operand : instruction.call().operands()) visit(operand);
-      break;
-    case Instruction::kCollective:
-      visit(instruction.collective().source());
-      visit(instruction.collective().destination());
-      break;
-    case Instruction::kInput:
-      visit(instruction.input().destination());
-      break;
-    case Instruction::kScalars:
-      visit(instruction.scalars().destination());
-      break;
-    case Instruction::kOutput:
-      visit(instruction.output().source());
-      break;
-    case Instruction::kTransfer:
-      visit(instruction.transfer().source());
-      visit(instruction.transfer().destination());
-      break;
-    case Instruction::kPersist:
-      for (const Operand& operand : instruction.persist().operands()) visit(operand);
-      break;
-    case Instruction::kRecord:
-    case Instruction::kWait:
-    case Instruction::KIND_NOT_SET:
-      break;
-  }
+  for (const Operand& operand : instruction.operands()) visit(operand);
+}
+
+// The operand that an instruction reads as its source or writes as its destination. Returns an empty operand if the
+// instruction is of another kind or, in a plan that has not been verified, lacks the operand.
+inline const Operand& sourceOf(const Instruction& instruction) {
+  const bool has = instruction.has_collective() || instruction.has_transfer() || instruction.has_output();
+  return has && instruction.operands_size() > 0 ? instruction.operands(0) : Operand::default_instance();
+}
+inline const Operand& destinationOf(const Instruction& instruction) {
+  const bool alone = instruction.has_input() || instruction.has_scalars();
+  const bool second = instruction.has_collective() || instruction.has_transfer();
+  return (alone || second) && instruction.operands_size() > second ? instruction.operands(second)
+                                                                   : Operand::default_instance();
 }
 
 // The communicator on which ranks meet in an instruction; nothing if they do not.
@@ -269,9 +252,10 @@ inline std::optional<uint32_t> communicatorOf(const Plan& plan, const Instructio
   return std::nullopt;
 }
 
-// Whether the last operand of a call is its scratch.
-inline bool hasScratch(const LibraryCall& call) {
-  return (call.scratch_per_thread() > 0 || call.device_scratch() > 0) && call.operands_size() > 0;
+// True if the last operand of an instruction is the scratch of its call.
+inline bool hasScratch(const Instruction& instruction) {
+  const LibraryCall& call = instruction.call();
+  return (call.scratch_per_thread() > 0 || call.device_scratch() > 0) && instruction.operands_size() > 0;
 }
 
 // "4096 bytes at 0 + rank * 1024"

@@ -68,8 +68,7 @@ class Unrolled {
 
 // Whether an operand is the scratch of its library call. What is in it is the business of the call alone.
 inline bool isScratch(const Instruction& instruction, const Operand& operand) {
-  const LibraryCall& call = instruction.call();
-  return instruction.has_call() && hasScratch(call) && &operand == &*call.operands().rbegin();
+  return hasScratch(instruction) && &operand == &*instruction.operands().rbegin();
 }
 
 }  // namespace sheaf::plan

@@ -34,6 +34,6 @@ Status verifyInstructions(const Plan& plan);
 
 // Whether a launch, whose operands have been found in the arena, does with each what its kernel does, and gives one
 // address only to operands for which the kernel allows that. The error names kernel and operand.
-Status checkLaunch(const Plan& plan, const KernelLaunch& launch);
+Status checkLaunch(const Plan& plan, const Instruction& launch);
 
 }  // namespace sheaf::plan

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -31,6 +32,24 @@ constexpr uint64_t kVectorBytes = 16;
 Devices devicesOf(const Plan& plan) {
   if (plan.images().empty()) return {};
   return {.cpu = imageFor(plan, "cpu") != nullptr, .gpu = imageFor(plan, "cuda") != nullptr};
+}
+
+// The number of operands that an instruction of a kind has; nothing if other parts of the plan decide it.
+std::optional<int> operandsOfKind(Instruction::KindCase kind) {
+  switch (kind) {
+    case Instruction::kRecord:
+    case Instruction::kWait:
+      return 0;
+    case Instruction::kInput:
+    case Instruction::kScalars:
+    case Instruction::kOutput:
+      return 1;
+    case Instruction::kCollective:
+    case Instruction::kTransfer:
+      return 2;
+    default:
+      return std::nullopt;
+  }
 }
 
 class InstructionVerifier {
@@ -134,34 +153,41 @@ class InstructionVerifier {
   Status instruction(const Instruction& instruction) {
     if (instruction.stream() >= static_cast<uint32_t>(plan_.streams_size()))
       return wrong(indexError("its stream", instruction.stream(), plan_.streams_size()));
+    if (const std::optional<int> needed = operandsOfKind(instruction.kind_case()))
+      SHEAF_RETURN_IF_ERROR(hasOperands(*needed));
     SHEAF_RETURN_IF_ERROR(update(instruction));
     SHEAF_RETURN_IF_ERROR(lossScale(instruction));
     switch (instruction.kind_case()) {
       case Instruction::kKernel:
-        return kernel(instruction.kernel());
+        return kernel(instruction);
       case Instruction::kCall:
-        return call(instruction.call());
+        return call(instruction);
       case Instruction::kCollective:
-        return collective(instruction.collective());
+        return collective(instruction);
       case Instruction::kRecord:
         return event(instruction.record().event());
       case Instruction::kWait:
         return event(instruction.wait().event());
       case Instruction::kInput:
-        return input(instruction.input());
+        return input(instruction);
       case Instruction::kScalars:
-        return typed("its destination", instruction.scalars().destination(),
+        return typed("its destination", destinationOf(instruction),
                      static_cast<uint64_t>(plan_.scalars_size()) * sizeof(float), sizeof(float), WRITE);
       case Instruction::kOutput:
-        return output(instruction.output());
+        return output(instruction);
       case Instruction::kTransfer:
-        return transfer(instruction.transfer());
+        return transfer(instruction);
       case Instruction::kPersist:
-        return persist(instruction.persist());
+        return persist(instruction);
       case Instruction::KIND_NOT_SET:
         break;
     }
     return wrong("it has no kind");
+  }
+
+  Status hasOperands(int needed) const {
+    const int has = instruction_->operands_size();
+    return has == needed ? Status() : wrong(cat("it has ", has, " operands, it needs ", needed));
   }
 
   // The evaluation leaves what lives from step to step as it was: training goes on as if it had not run.
@@ -178,35 +204,37 @@ class InstructionVerifier {
     return status;
   }
 
-  Status kernel(const KernelLaunch& launch) const {
+  Status kernel(const Instruction& instruction) const {
+    const KernelLaunch& launch = instruction.kernel();
     if (launch.kernel() >= static_cast<uint32_t>(plan_.kernels_size()))
       return wrong(indexError("its kernel", launch.kernel(), plan_.kernels_size()));
     const Kernel& kernel = plan_.kernels(static_cast<int>(launch.kernel()));
-    if (launch.operands_size() > kMaxOperands) return wrong(cat("it has more than ", kMaxOperands, " operands"));
-    if (launch.operands_size() != kernel.operand_bytes_size())
+    if (instruction.operands_size() > kMaxOperands) return wrong(cat("it has more than ", kMaxOperands, " operands"));
+    if (instruction.operands_size() != kernel.operand_bytes_size())
       return wrong(cat("kernel '", kernel.symbol(), "' takes ", kernel.operand_bytes_size(), " operands, not ",
-                       launch.operands_size()));
+                       instruction.operands_size()));
     if (launch.rows() < 0 || launch.rows() > kMaxRows || launch.block() < 1 || launch.block() > kMaxRows)
       return wrong(cat("its rows ", launch.rows(), " or block ", launch.block(), " is out of range"));
     // The kernel's bytes are counted over its own rows and blocks.
     if (launch.rows() != kernel.rows() || launch.block() != kernel.block())
       return wrong(cat("its rows ", launch.rows(), " in blocks of ", launch.block(), " are not kernel '",
                        kernel.symbol(), "'s: ", kernel.rows(), " in blocks of ", kernel.block()));
-    for (int i = 0; i < launch.operands_size(); ++i) {
-      SHEAF_RETURN_IF_ERROR(operand("operand", i, launch.operands(i)));
-      if (launch.operands(i).bytes() < kernel.operand_bytes(i))
-        return wrong(cat("operand ", i, " has ", launch.operands(i).bytes(), " bytes, kernel '", kernel.symbol(),
-                         "' uses ", kernel.operand_bytes(i)));
+    for (int i = 0; i < instruction.operands_size(); ++i) {
+      const Operand& at = instruction.operands(i);
+      SHEAF_RETURN_IF_ERROR(operand("operand", i, at));
+      if (at.bytes() < kernel.operand_bytes(i))
+        return wrong(cat("operand ", i, " has ", at.bytes(), " bytes, kernel '", kernel.symbol(), "' uses ",
+                         kernel.operand_bytes(i)));
       // A GPU takes no vector from elsewhere. What is smaller than a vector is a scalar of the step.
       const uint64_t alignment = std::bit_floor(std::min<uint64_t>(kernel.operand_bytes(i), kVectorBytes));
-      const uint64_t start = launch.operands(i).offset() | launch.operands(i).shard_stride();
+      const uint64_t start = at.offset() | at.shard_stride();
       if (alignment > 1 && start % alignment != 0 && imageFor(plan_, "cuda"))
         return wrong(cat("operand ", i, " does not start at a multiple of the ", alignment,
                          " bytes that a GPU loads and stores at a time"));
     }
-    if (Status status = checkLaunch(plan_, launch); !status.ok()) return wrong(status.message());
+    if (Status status = checkLaunch(plan_, instruction); !status.ok()) return wrong(status.message());
     if (launch.on_host()) SHEAF_RETURN_IF_ERROR(onHost(launch));
-    return updatesDeclared(launch);
+    return updatesDeclared(instruction);
   }
 
   Status onHost(const KernelLaunch& launch) const {
@@ -220,11 +248,11 @@ class InstructionVerifier {
   }
 
   // Who changes parameters is declared to: what holds for updates is shown of those.
-  Status updatesDeclared(const KernelLaunch& launch) const {
+  Status updatesDeclared(const Instruction& launch) const {
     for (const Operand& operand : launch.operands()) {
       if (operand.access() == READ) continue;
       auto updates = updateOf_.find(images_[operand.buffer()]);
-      if (updates != updateOf_.end() && updates->second != instruction_->updates_bucket())
+      if (updates != updateOf_.end() && updates->second != launch.updates_bucket())
         return wrong(cat("it writes the parameters of bucket '",
                          plan_.buckets(static_cast<int>(updates->second - 1)).name(),
                          "' and is not declared as its update"));
@@ -258,12 +286,12 @@ class InstructionVerifier {
     return {};
   }
 
-  Status call(const LibraryCall& call) const {
+  Status call(const Instruction& call) const {
     if (call.operands_size() > kMaxOperands) return wrong(cat("it has more than ", kMaxOperands, " operands"));
     for (int i = 0; i < call.operands_size(); ++i) SHEAF_RETURN_IF_ERROR(operand("operand", i, call.operands(i)));
     if (Status status = checkLibraryCall(call, plan_.max_threads(), devices_); !status.ok())
       return wrong(status.message());
-    if (call.device_scratch() == 0) return {};
+    if (call.call().device_scratch() == 0) return {};
     const Operand& scratch = call.operands(call.operands_size() - 1);
     if (const uint64_t at = address(scratch); at % kDeviceAlignment != 0 || scratch.shard_stride() != 0)
       return wrong(cat("its scratch on a GPU starts at byte ", at, " of the arena",
@@ -276,7 +304,8 @@ class InstructionVerifier {
     return event < plan_.events() ? Status() : wrong(indexError("its event", event, plan_.events()));
   }
 
-  Status collective(const Collective& collective) const {
+  Status collective(const Instruction& instruction) const {
+    const Collective& collective = instruction.collective();
     uint64_t size = elementBytes(collective.type());
     if (!isKnown(collective.op())) return wrong("its collective is unknown");
     if (!isKnown(collective.phase())) return wrong("its phase is not known");
@@ -295,8 +324,7 @@ class InstructionVerifier {
       return wrong(cat("its bucket '", shortName(collective.bucket()), "' is not in the plan"));
     const int64_t members = ranksOn(plan_, axis);
     uint64_t part = collective.count() * size, whole = part * static_cast<uint64_t>(members);
-    const Operand& source = collective.source();
-    const Operand& destination = collective.destination();
+    const Operand &source = sourceOf(instruction), &destination = destinationOf(instruction);
     SHEAF_RETURN_IF_ERROR(typed("its source", source, collective.op() == REDUCE_SCATTER ? whole : part, size, READ));
     SHEAF_RETURN_IF_ERROR(
         typed("its destination", destination, collective.op() == ALL_GATHER ? whole : part, size, WRITE));
@@ -304,7 +332,7 @@ class InstructionVerifier {
     // part is in its own place.
     const ArenaRange from = arenaRange(plan_, source), to = arenaRange(plan_, destination);
     if (from.begin < to.end && to.begin < from.end) {
-      if (continues(collective)) return wrong("it adds to its destination, which its source overlaps");
+      if (continues(instruction)) return wrong("it adds to its destination, which its source overlaps");
       // Where a rank's part begins, from the array of all parts on.
       Operand index;
       index.set_shard_stride(part);
@@ -321,9 +349,10 @@ class InstructionVerifier {
     return {};
   }
 
-  Status transfer(const Transfer& transfer) const {
+  Status transfer(const Instruction& instruction) const {
+    const Transfer& transfer = instruction.transfer();
     if (!isKnown(transfer.kind())) return wrong("its kind is not known");
-    const Operand &from = transfer.source(), &to = transfer.destination();
+    const Operand &from = sourceOf(instruction), &to = destinationOf(instruction);
     SHEAF_RETURN_IF_ERROR(operand("its source", -1, from));
     SHEAF_RETURN_IF_ERROR(operand("its destination", -1, to));
     if (from.access() != READ || to.access() != WRITE)
@@ -350,18 +379,17 @@ class InstructionVerifier {
 
   // Once in the body. Its operands are all that is to be durable before it is complete, and all that must not be
   // overwritten before: so the order of accesses says what may be written when.
-  Status persist(const Persist& persist) {
+  Status persist(const Instruction& persist) {
     if (plan_.generations().empty()) return wrong("the plan has no generations in files that it could persist");
     if (section_ != "body" || persists_) return wrong("files are persisted twice, or outside the body");
     persists_ = true;
     const int votes = plan_.ranks() > 1, scale = plan_.has_loss_scale_buffer();
     const int needed = votes + scale + 2 * plan_.generations_size();
-    if (persist.operands_size() != needed)
-      return wrong(cat("it has ", persist.operands_size(), " operands, it needs ", needed));
+    SHEAF_RETURN_IF_ERROR(hasOperands(needed));
     for (int i = 0; i < needed; ++i) SHEAF_RETURN_IF_ERROR(operand("operand", i, persist.operands(i)));
     if (votes) {
-      if (persist.communicator() >= plan_.communicators() ||
-          axisOf(plan_, static_cast<int>(persist.communicator())) != WORLD)
+      const uint32_t communicator = persist.persist().communicator();
+      if (communicator >= plan_.communicators() || axisOf(plan_, static_cast<int>(communicator)) != WORLD)
         return wrong("its communicator is not one of all ranks");
       const Operand& vote = persist.operands(0);
       SHEAF_RETURN_IF_ERROR(typed("its vote", vote, sizeof(float), sizeof(float), WRITE));
@@ -381,15 +409,17 @@ class InstructionVerifier {
     return {};
   }
 
-  Status input(const ReadInput& read) const {
+  Status input(const Instruction& instruction) const {
+    const ReadInput& read = instruction.input();
     if (read.input() >= static_cast<uint32_t>(plan_.inputs_size()))
       return wrong(indexError("its input", read.input(), plan_.inputs_size()));
     const Input& input = plan_.inputs(static_cast<int>(read.input()));
     uint64_t size = elementBytes(input.type());
-    return typed("its destination", read.destination(), *elementCount(shapeOf(input)) * size, size, WRITE);
+    return typed("its destination", destinationOf(instruction), *elementCount(shapeOf(input)) * size, size, WRITE);
   }
 
-  Status output(const WriteOutput& output) {
+  Status output(const Instruction& instruction) {
+    const WriteOutput& output = instruction.output();
     if (!isKnown(output.output())) return wrong("its output is not known");
     const bool body = section_ == "body", evaluation = section_ == "evaluation";
     if (!body && !evaluation) return wrong("outputs are written in the body and in the evaluation only");
@@ -401,13 +431,13 @@ class InstructionVerifier {
     if (output.output() != TENSOR) {
       if (output.tensor() != 0) return wrong(cat("the output ", word(output.output()), " is not a tensor"));
       uint64_t bytes = output.output() == GRADIENT_NORM ? sizeof(double) : sizeof(float);
-      return typed("its source", output.source(), bytes, bytes, READ);
+      return typed("its source", sourceOf(instruction), bytes, bytes, READ);
     }
     if (output.tensor() >= static_cast<uint32_t>(plan_.outputs_size()))
       return wrong(indexError("its tensor", output.tensor(), plan_.outputs_size()));
     const Output& tensor = plan_.outputs(static_cast<int>(output.tensor()));
     const uint64_t size = elementBytes(tensor.type());
-    return typed("its source", output.source(), *elementCount(shapeOf(tensor)) * size, size, READ);
+    return typed("its source", sourceOf(instruction), *elementCount(shapeOf(tensor)) * size, size, READ);
   }
 
   Status update(const Instruction& instruction) {
@@ -420,10 +450,9 @@ class InstructionVerifier {
       return wrong(cat("bucket '", bucket.name(), "' is updated twice, or outside the body"));
     updated_[update - 1] = true;
     if (!bucket.trainable()) return wrong(cat("bucket '", bucket.name(), "' is frozen"));
-    if (!instruction.has_kernel() || instruction.kernel().operands_size() < 2)
+    if (!instruction.has_kernel() || instruction.operands_size() < 2)
       return wrong("an update is a kernel of parameter, gradient and more");
-    uint64_t whole = bucket.elements() * elementBytes(gradientType(bucket)),
-             gradient = instruction.kernel().operands(1).bytes();
+    uint64_t whole = bucket.elements() * elementBytes(gradientType(bucket)), gradient = instruction.operands(1).bytes();
     const uint64_t part = whole / static_cast<uint64_t>(partsFrom(plan_, 1));
     if (gradient != whole && gradient != part)
       return wrong(

@@ -15,8 +15,7 @@ double bytesOf(const plan::Instruction& instruction) {
     bytes += static_cast<double>(operand.bytes()) * (operand.access() == plan::READ_WRITE ? 2 : 1);
   });
   // Scratch is the last operand, stays in the caches and is written as often as a thread needs it.
-  if (const plan::LibraryCall& call = instruction.call(); plan::hasScratch(call))
-    bytes -= 2 * static_cast<double>(call.operands().rbegin()->bytes());
+  if (plan::hasScratch(instruction)) bytes -= 2 * static_cast<double>(instruction.operands().rbegin()->bytes());
   return bytes;
 }
 

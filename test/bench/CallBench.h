@@ -20,7 +20,7 @@ class CallBench {
     for (const plan::OperandNeed& need : plan::operandsOf(call))
       operands.push_back(builder_.operand(builder_.buffer(need.bytes), need.access));
     builder_.call(call, operands);
-    check(plan::checkLibraryCall(builder_.plan.body(0).call(), builder_.plan.max_threads()));
+    check(plan::checkLibraryCall(builder_.plan.body(0), builder_.plan.max_threads()));
     DeviceOptions options;
     options.threadsPerRank = threads;
     if (!testing::testDevice()) std::exit(1);

@@ -29,8 +29,7 @@ std::vector<Access> accessesOf(const plan::Plan& plan) {
     // A gather reads some rows of its table, which ones is known when it runs. Leaving the table out keeps this a
     // floor.
     const bool gathers = plan.body(i).call().function() == plan::Schema<plan::GatherCall>::kName;
-    const plan::Operand* table =
-        gathers && plan.body(i).call().operands_size() ? &plan.body(i).call().operands(0) : nullptr;
+    const plan::Operand* table = gathers && plan.body(i).operands_size() ? &plan.body(i).operands(0) : nullptr;
     plan::forEachOperand(plan.body(i), [&](const plan::Operand& operand) {
       if (&operand == table) return;
       const uint64_t begin = plan.buffers(static_cast<int>(operand.buffer())).offset() + operand.offset();

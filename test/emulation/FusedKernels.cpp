@@ -33,8 +33,8 @@ class CpuKernels : public FusedKernels {
 
   std::string target() const override { return target_; }
 
-  Status launch(const plan::KernelLaunch& launch, void** arguments, cudaStream_t stream) const override {
-    cpu::KernelEntry entry = images_->entry(launch.kernel());
+  Status launch(const plan::Instruction& launch, void** arguments, cudaStream_t stream) const override {
+    cpu::KernelEntry entry = images_->entry(launch.kernel().kernel());
     if (!entry) return Status::error("the kernel is not in the plan");
     std::vector<void*> operands;
     for (int i = 0; i < launch.operands_size(); ++i) operands.push_back(*static_cast<void**>(arguments[i]));
@@ -43,7 +43,7 @@ class CpuKernels : public FusedKernels {
       // The kernels are not instrumented.
       for (int i = 0; i < launch.operands_size(); ++i)
         cpu::declareAccess(launch.operands(i), static_cast<std::byte*>(operands[static_cast<size_t>(i)]));
-      entry(operands.data(), 0, launch.rows());
+      entry(operands.data(), 0, launch.kernel().rows());
     });
     return error == cudaSuccess ? Status() : Status::error("cannot launch the kernel");
   }

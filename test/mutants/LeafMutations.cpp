@@ -45,9 +45,7 @@ void exchangePlaces(Operand& a, Operand& b) {
 }
 
 google::protobuf::RepeatedPtrField<Operand>* operandsOf(Instruction& instruction) {
-  return instruction.has_kernel() ? instruction.mutable_kernel()->mutable_operands()
-         : instruction.has_call() ? instruction.mutable_call()->mutable_operands()
-                                  : nullptr;
+  return instruction.has_kernel() || instruction.has_call() ? instruction.mutable_operands() : nullptr;
 }
 
 // Two operands that one instruction reads change places: the terms of a sum among them.
@@ -149,9 +147,9 @@ std::vector<Mutation> otherSums(const Plan& plan) {
       made.push_back({cat(nameOf(list, i, one), " rounds to the other type of 16 bits"),
                       [list, i, other](Plan& p) { instruction(p, list, i).mutable_collective()->set_type(other); }});
     if (collective.op() != plan::ALL_GATHER)
-      made.push_back({cat(nameOf(list, i, one), plan::continues(collective) ? " starts over" : " goes on"),
-                      [list, i, access = plan::continues(collective) ? plan::WRITE : plan::READ_WRITE](Plan& p) {
-                        instruction(p, list, i).mutable_collective()->mutable_destination()->set_access(access);
+      made.push_back({cat(nameOf(list, i, one), plan::continues(one) ? " starts over" : " goes on"),
+                      [list, i, access = plan::continues(one) ? plan::WRITE : plan::READ_WRITE](Plan& p) {
+                        instruction(p, list, i).mutable_operands(1)->set_access(access);
                       }});
   });
   made.push_back({"the other order of sums", [](Plan& p) {

@@ -12,7 +12,7 @@
 namespace sheaf::mutants {
 namespace {
 
-using plan::Buffer, plan::Collective, plan::Instruction, plan::kAlignment, plan::Operand, plan::Plan;
+using plan::Buffer, plan::Instruction, plan::kAlignment, plan::Operand, plan::Plan;
 using List = google::protobuf::RepeatedPtrField<Instruction>;
 
 // Prologue, body, epilogue, evaluation, and then the parts of the step.
@@ -53,12 +53,6 @@ Mutation swapped(const Plan& plan, int s, int i, int j) {
 
 bool isEvent(const Instruction& instruction) {
   return instruction.has_record() || instruction.has_wait();
-}
-
-std::vector<Operand*> operandsOf(Instruction& instruction) {
-  std::vector<Operand*> list;
-  plan::forEachOperand(instruction, [&](const Operand& o) { list.push_back(const_cast<Operand*>(&o)); });
-  return list;
 }
 
 std::vector<Mutation> deletedWaits(const Plan& plan) {
@@ -250,14 +244,12 @@ using Change = std::function<void(Operand&)>;
 void changeOperands(const Plan& plan, const char* what,
                     const std::function<std::vector<Change>(const Operand&)>& changes, std::vector<Mutation>& list) {
   forAll(plan, [&](int s, int i, const Instruction& instruction) {
-    size_t k = 0;
-    plan::forEachOperand(instruction, [&](const Operand& o) {
+    for (int k = 0; k < instruction.operands_size(); ++k) {
       int number = 0;
-      for (const Change& change : changes(o))
+      for (const Change& change : changes(instruction.operands(k)))
         list.push_back({cat(what, " ", ++number, " of operand ", k, " of ", name(plan, s, i)),
-                        [s, i, k, change](Plan& p) { change(*operandsOf(section(p, s)[i])[k]); }});
-      ++k;
-    });
+                        [s, i, k, change](Plan& p) { change(*section(p, s)[i].mutable_operands(k)); }});
+    }
   });
 }
 
@@ -296,12 +288,11 @@ std::vector<Mutation> otherStrides(const Plan& plan) {
 }
 
 // A call before instruction `at` of a section, on its stream, and what it writes.
-Mutation inserted(const Plan& plan, int s, int at, const plan::LibraryCall& call, const std::string& what) {
+Mutation inserted(const Plan& plan, int s, int at, const Instruction& call, const std::string& what) {
   return {cat(what, " before ", name(plan, s, at)), [s, at, call](Plan& p) {
             List& list = section(p, s);
-            Instruction& instruction = *list.Add();
-            instruction.set_stream(list[at].stream());
-            *instruction.mutable_call() = call;
+            *list.Add() = call;
+            list.rbegin()->set_stream(list[at].stream());
             for (int i = list.size() - 1; i > at; --i) list.SwapElements(i, i - 1);
           }};
 }
@@ -323,8 +314,8 @@ std::vector<Mutation> stridedWrites(const Plan& plan) {
       const Buffer& buffer = plan.buffers(static_cast<int>(o.buffer()));
       auto zero = [&](uint64_t offset, uint64_t bytes, uint64_t stride) {
         if (ranks == 1 || bytes == 0 || offset + bytes + stride * (ranks - 1) > buffer.bytes()) return;
-        plan::LibraryCall call;
-        call.set_function("zero");
+        Instruction call;
+        call.mutable_call()->set_function("zero");
         Operand& part = *call.add_operands();
         part = o;
         part.set_offset(offset), part.set_bytes(bytes), part.set_shard_stride(stride);
@@ -339,13 +330,14 @@ std::vector<Mutation> stridedWrites(const Plan& plan) {
       zero(o.offset(), o.bytes() / ranks, o.bytes() / ranks);
       if (o.bytes() < 16 || o.bytes() % 8 != 0 || o.offset() % 4 != 0 || o.shard_stride() > 0) return;
       for (uint64_t half : {0, 4}) {
-        plan::LibraryCall call;
-        call.set_function("copy");
-        attribute(call, "element_bytes", 4);
-        attribute(call, "rank", 1);
-        attribute(call, "size0", static_cast<int64_t>(o.bytes() / 8));
-        attribute(call, "source_stride0", 0);
-        attribute(call, "destination_stride0", 2);
+        Instruction call;
+        plan::LibraryCall& copy = *call.mutable_call();
+        copy.set_function("copy");
+        attribute(copy, "element_bytes", 4);
+        attribute(copy, "rank", 1);
+        attribute(copy, "size0", static_cast<int64_t>(o.bytes() / 8));
+        attribute(copy, "source_stride0", 0);
+        attribute(copy, "destination_stride0", 2);
         Operand& source = *call.add_operands();
         source.set_buffer(plan.buckets(0).parameter_buffer());
         source.set_bytes(4);
@@ -424,10 +416,10 @@ std::vector<Mutation> otherSpaces(const Plan& plan) {
                           section(p, s)[i].mutable_transfer()->set_kind(static_cast<plan::Transfer::Kind>(kind));
                         }});
     list.push_back({cat(name(plan, s, i), " the other way round"), [s, i](Plan& p) {
-                      plan::Transfer& transfer = *section(p, s)[i].mutable_transfer();
-                      transfer.mutable_source()->Swap(transfer.mutable_destination());
-                      transfer.mutable_source()->set_access(plan::READ);
-                      transfer.mutable_destination()->set_access(plan::WRITE);
+                      Instruction& transfer = section(p, s)[i];
+                      transfer.mutable_operands()->SwapElements(0, 1);
+                      transfer.mutable_operands(0)->set_access(plan::READ);
+                      transfer.mutable_operands(1)->set_access(plan::WRITE);
                     }});
   });
   for (int b = 0; b < plan.buffers_size(); ++b)
@@ -456,24 +448,20 @@ std::vector<Mutation> otherGenerations(const Plan& plan) {
   forAll(plan, [&](int s, int i, const Instruction& instruction) {
     if (instruction.has_persist()) {
       list.push_back(drop(plan, s, i));
-      for (int o = 0; o < instruction.persist().operands_size(); ++o)
-        list.push_back({cat(name(plan, s, i), " without operand ", o), [s, i, o](Plan& p) {
-                          section(p, s)[i].mutable_persist()->mutable_operands()->DeleteSubrange(o, 1);
-                        }});
+      for (int o = 0; o < instruction.operands_size(); ++o)
+        list.push_back({cat(name(plan, s, i), " without operand ", o),
+                        [s, i, o](Plan& p) { section(p, s)[i].mutable_operands()->DeleteSubrange(o, 1); }});
       for (int j = 0; j < i; ++j)
         if (section(plan, s)[j].transfer().kind() == plan::Transfer::WRITE_FILE) list.push_back(moved(plan, s, i, j));
     }
     if (!instruction.has_transfer()) return;
     for (const plan::Generation& generation : plan.generations())
-      for (bool source : {true, false}) {
-        const plan::Transfer& transfer = instruction.transfer();
-        const uint32_t buffer = (source ? transfer.source() : transfer.destination()).buffer();
+      for (int o = 0; o < 2; ++o) {
+        const uint32_t buffer = instruction.operands(o).buffer();
         if (buffer != generation.current() && buffer != generation.next()) continue;
         const uint32_t other = generation.current() + generation.next() - buffer;
-        list.push_back({cat(name(plan, s, i), " with the other generation"), [s, i, source, other](Plan& p) {
-                          plan::Transfer& changed = *section(p, s)[i].mutable_transfer();
-                          (source ? changed.mutable_source() : changed.mutable_destination())->set_buffer(other);
-                        }});
+        list.push_back({cat(name(plan, s, i), " with the other generation"),
+                        [s, i, o, other](Plan& p) { section(p, s)[i].mutable_operands(o)->set_buffer(other); }});
       }
   });
   return list;
@@ -485,10 +473,9 @@ std::vector<Mutation> otherBeginnings(const Plan& plan) {
   std::vector<Mutation> list;
   forAll(plan, [&](int s, int i, const Instruction& instruction) {
     if (!instruction.has_collective() || instruction.collective().op() == plan::ALL_GATHER) return;
-    const bool goesOn = plan::continues(instruction.collective());
+    const bool goesOn = plan::continues(instruction);
     list.push_back({cat(name(plan, s, i), goesOn ? " starts over" : " goes on"), [s, i, goesOn](Plan& p) {
-                      Collective& sum = *section(p, s)[i].mutable_collective();
-                      sum.mutable_destination()->set_access(goesOn ? plan::WRITE : plan::READ_WRITE);
+                      section(p, s)[i].mutable_operands(1)->set_access(goesOn ? plan::WRITE : plan::READ_WRITE);
                     }});
   });
   return list;
@@ -504,11 +491,11 @@ std::vector<Mutation> otherCounts(const Plan& plan) {
       std::string text = cat(name(plan, s, i), " of ", other, " elements instead of ", count);
       list.push_back({text, [s, i, other](Plan& p) { section(p, s)[i].mutable_collective()->set_count(other); }});
       list.push_back({text + ", its operands too", [s, i, other, count](Plan& p) {
-                        Collective& c = *section(p, s)[i].mutable_collective();
-                        c.set_count(other);
-                        for (Operand* o : {c.mutable_source(), c.mutable_destination()}) {
-                          o->set_bytes(o->bytes() / count * other);
-                          o->set_shard_stride(o->shard_stride() / count * other);
+                        Instruction& changed = section(p, s)[i];
+                        changed.mutable_collective()->set_count(other);
+                        for (Operand& o : *changed.mutable_operands()) {
+                          o.set_bytes(o.bytes() / count * other);
+                          o.set_shard_stride(o.shard_stride() / count * other);
                         }
                       }});
     }

@@ -353,7 +353,7 @@ class Unfolding {
       list.push_back(
           {begin, begin + o->bytes(), o->buffer(), o->access() != plan::WRITE, o->access() != plan::READ, scratch, {}});
       if (instruction->has_call() && o->access() == plan::WRITE)
-        for (auto [first, last] : runsOf(call, list.size() - 1))
+        for (auto [first, last] : runsOf(*instruction, list.size() - 1))
           list.back().runs.emplace_back(begin + first, std::min(begin + last, list.back().end));
     }
     return list;

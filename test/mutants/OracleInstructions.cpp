@@ -19,44 +19,21 @@ int64_t attributeOf(const plan::LibraryCall& call, const std::string& name, int6
 
 std::vector<const Operand*> operandsOf(const Instruction& instruction) {
   std::vector<const Operand*> list;
-  for (const Operand& o : instruction.kernel().operands()) list.push_back(&o);
-  for (const Operand& o : instruction.call().operands()) list.push_back(&o);
-  if (instruction.has_collective())
-    list.insert(list.end(), {&instruction.collective().source(), &instruction.collective().destination()});
-  if (instruction.has_input()) list.push_back(&instruction.input().destination());
-  if (instruction.has_scalars()) list.push_back(&instruction.scalars().destination());
-  if (instruction.has_output()) list.push_back(&instruction.output().source());
-  if (instruction.has_transfer())
-    list.insert(list.end(), {&instruction.transfer().source(), &instruction.transfer().destination()});
-  for (const Operand& o : instruction.persist().operands()) list.push_back(&o);
+  for (const Operand& o : instruction.operands()) list.push_back(&o);
   return list;
 }
 
 std::string operationOf(Instruction instruction) {
-  auto strip = [](Operand& o) {
+  instruction.clear_stream();
+  instruction.clear_label();
+  if (instruction.has_collective()) instruction.mutable_collective()->clear_communicator();
+  if (instruction.has_persist()) instruction.mutable_persist()->clear_communicator();
+  for (Operand& o : *instruction.mutable_operands()) {
     o.clear_buffer();
     o.clear_offset();
     o.clear_shard_stride();
     o.clear_axis();
-  };
-  instruction.clear_stream();
-  instruction.clear_label();
-  if (instruction.has_kernel())
-    for (Operand& o : *instruction.mutable_kernel()->mutable_operands()) strip(o);
-  if (instruction.has_call())
-    for (Operand& o : *instruction.mutable_call()->mutable_operands()) strip(o);
-  if (instruction.has_collective()) {
-    instruction.mutable_collective()->clear_communicator();
-    strip(*instruction.mutable_collective()->mutable_source());
-    strip(*instruction.mutable_collective()->mutable_destination());
   }
-  if (instruction.has_persist()) {
-    instruction.mutable_persist()->clear_communicator();
-    for (Operand& o : *instruction.mutable_persist()->mutable_operands()) strip(o);
-  }
-  if (instruction.has_input()) strip(*instruction.mutable_input()->mutable_destination());
-  if (instruction.has_scalars()) strip(*instruction.mutable_scalars()->mutable_destination());
-  if (instruction.has_output()) strip(*instruction.mutable_output()->mutable_source());
   return instruction.SerializeAsString();
 }
 
@@ -65,11 +42,12 @@ bool dependsOnStep(const Instruction& instruction) {
          instruction.call().function() == "dropout";
 }
 
-const ByteRuns& runsOf(const plan::LibraryCall& call, size_t index) {
+const ByteRuns& runsOf(const Instruction& instruction, size_t index) {
   static std::map<std::pair<std::string, size_t>, ByteRuns> known;
-  auto [entry, isNew] = known.try_emplace({call.SerializeAsString(), index});
+  auto [entry, isNew] = known.try_emplace({instruction.SerializeAsString(), index});
   ByteRuns& runs = entry->second;
   if (!isNew) return runs;
+  const plan::LibraryCall& call = instruction.call();
   auto get = [&](const std::string& name, int64_t otherwise = 0) { return attributeOf(call, name, otherwise); };
   const int64_t width = get("type", plan::F32) == plan::BF16 ? 2 : 4;
   auto add = [&](int64_t at, int64_t elements, int64_t bytes) {
@@ -80,8 +58,8 @@ const ByteRuns& runsOf(const plan::LibraryCall& call, size_t index) {
       runs.emplace_back(begin, end);
   };
   std::vector<size_t> results;
-  for (int i = 0; i < call.operands_size(); ++i)
-    if (call.operands(i).access() == plan::WRITE) results.push_back(static_cast<size_t>(i));
+  for (int i = 0; i < instruction.operands_size(); ++i)
+    if (instruction.operands(i).access() == plan::WRITE) results.push_back(static_cast<size_t>(i));
   const size_t result = static_cast<size_t>(std::find(results.begin(), results.end(), index) - results.begin());
   if (call.function() == "copy" && result == 0 && !get("zero")) {
     std::vector<int64_t> starts{0};
@@ -119,7 +97,8 @@ bool meet(uint64_t begin, uint64_t end, uint64_t from, uint64_t to) {
 
 std::string sharedPlaces(const Instruction& instruction) {
   std::string text;
-  const auto& list = instruction.kernel().operands();
+  if (!instruction.has_kernel()) return text;
+  const auto& list = instruction.operands();
   for (int i = 0; i < list.size(); ++i)
     for (int j = 0; j < i; ++j)
       if (list[i].buffer() == list[j].buffer() && list[i].offset() == list[j].offset() &&

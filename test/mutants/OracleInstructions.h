@@ -29,7 +29,7 @@ std::string operationOf(plan::Instruction instruction);
 bool dependsOnStep(const plan::Instruction& instruction);
 
 // What a call writes of its operand `index` where it leaves gaps, each run by itself, from the operand's begin.
-const ByteRuns& runsOf(const plan::LibraryCall& call, size_t index);
+const ByteRuns& runsOf(const plan::Instruction& instruction, size_t index);
 
 // Whether [begin, end) and [from, to) have a byte in common.
 bool meet(uint64_t begin, uint64_t end, uint64_t from, uint64_t to);

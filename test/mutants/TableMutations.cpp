@@ -413,7 +413,7 @@ std::vector<Mutation> repeatedAtTheEnd(const Plan& plan) {
       m.add(cat(plan::describe(plan, "body", i, plan.body(i)), " again, and declared to read only"), [i](Plan& p) {
         Instruction again = p.body(i);
         again.clear_updates_bucket();
-        for (Operand& operand : *again.mutable_kernel()->mutable_operands()) operand.set_access(plan::READ);
+        for (Operand& operand : *again.mutable_operands()) operand.set_access(plan::READ);
         *p.add_body() = again;
       });
   return m.list;

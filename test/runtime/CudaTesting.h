@@ -76,7 +76,7 @@ std::vector<T> readBuffer(RankContext& context, const plan::Plan& plan, uint32_t
 inline PlanBuilder inputAndCopy() {
   PlanBuilder builder;
   const uint32_t input = builder.buffer(8), copied = builder.buffer(8);
-  *builder.instruction("tokens").mutable_input()->mutable_destination() = builder.operand(input, plan::WRITE);
+  builder.instruction("tokens", 0, {builder.operand(input, plan::WRITE)}).mutable_input();
   builder.record(0, 0);
   builder.wait(0, 1);
   builder.call(plan::CopyCall{.elementBytes = 1, .dimensions = {{8, 1, 1}}},

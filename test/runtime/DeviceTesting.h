@@ -73,10 +73,12 @@ class PlanBuilder {
     operand.set_access(access);
     return operand;
   }
-  plan::Instruction& instruction(const std::string& label, uint32_t stream = 0) {
+  plan::Instruction& instruction(const std::string& label, uint32_t stream = 0,
+                                 const std::vector<plan::Operand>& operands = {}) {
     plan::Instruction* instruction = plan.add_body();
     instruction->set_label(label);
     instruction->set_stream(stream);
+    for (const plan::Operand& operand : operands) *instruction->add_operands() = operand;
     return *instruction;
   }
   void record(uint32_t event, uint32_t stream) { instruction("record", stream).mutable_record()->set_event(event); }
@@ -85,26 +87,24 @@ class PlanBuilder {
   void collective(plan::CollectiveOp op, plan::ElementType type, uint64_t count, const plan::Operand& source,
                   const plan::Operand& destination, uint32_t communicator = 0, uint32_t stream = 1,
                   bool continues = false) {
-    plan::Collective* collective = instruction("collective", stream).mutable_collective();
+    plan::Instruction& made = instruction("collective", stream, {source, destination});
+    made.mutable_operands(0)->set_access(plan::READ);
+    made.mutable_operands(1)->set_access(continues ? plan::READ_WRITE : plan::WRITE);
+    plan::Collective* collective = made.mutable_collective();
     collective->set_op(op);
     collective->set_type(type);
     collective->set_count(count);
     collective->set_communicator(communicator);
-    *collective->mutable_source() = source;
-    *collective->mutable_destination() = destination;
-    collective->mutable_source()->set_access(plan::READ);
-    collective->mutable_destination()->set_access(continues ? plan::READ_WRITE : plan::WRITE);
   }
   // Adds the call on these operands, with a buffer for its scratch.
   void call(const plan::AnyCall& call, const std::vector<plan::Operand>& operands, const std::string& label = "call",
             uint32_t stream = 0) {
-    plan::LibraryCall wire = plan::toWire(call);
-    for (const plan::Operand& operand : operands) *wire.add_operands() = operand;
+    plan::Instruction& made = instruction(label, stream, operands);
+    plan::LibraryCall& wire = *made.mutable_call() = plan::toWire(call);
     wire.set_scratch_per_thread(plan::scratchPerThread(call));
     wire.set_device_scratch(plan::deviceScratch(call));
     const uint64_t scratch = std::max(wire.scratch_per_thread() * plan.max_threads(), wire.device_scratch());
-    if (scratch > 0) *wire.add_operands() = operand(buffer(scratch, plan::kDeviceAlignment), plan::READ_WRITE);
-    *instruction(label, stream).mutable_call() = std::move(wire);
+    if (scratch > 0) *made.add_operands() = operand(buffer(scratch, plan::kDeviceAlignment), plan::READ_WRITE);
   }
 
   plan::Plan plan;
@@ -162,7 +162,7 @@ inline Status runCall(const plan::AnyCall& call, std::vector<Argument>& argument
     operands.push_back(builder.operand(builder.buffer(argument.bytes.size()), argument.access));
   builder.call(call, operands, std::string(plan::nameOf(call)));
   const plan::Instruction& instruction = builder.plan.body(0);
-  SHEAF_RETURN_IF_ERROR(plan::checkLibraryCall(instruction.call(), builder.plan.max_threads()));
+  SHEAF_RETURN_IF_ERROR(plan::checkLibraryCall(instruction, builder.plan.max_threads()));
   if (!testDevice()) return Status::error("no device");
   DeviceOptions open;
   open.ranks = options.ranks;

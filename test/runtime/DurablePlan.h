@@ -106,13 +106,14 @@ struct DurablePlan : TrainingPlan {
     return operand;
   }
   void move(plan::Transfer::Kind kind, uint32_t from, uint32_t to, uint32_t stream) {
-    plan::Transfer& transfer = *add("move", stream).mutable_transfer();
-    transfer.set_kind(kind);
-    *transfer.mutable_source() = whole(from, plan::READ);
-    *transfer.mutable_destination() = whole(to, plan::WRITE);
+    plan::Instruction& transfer = add("move", stream);
+    transfer.mutable_transfer()->set_kind(kind);
+    *transfer.add_operands() = whole(from, plan::READ);
+    *transfer.add_operands() = whole(to, plan::WRITE);
   }
   void persist() {
-    plan::Persist& persist = *add("persist", kFileOut).mutable_persist();
+    plan::Instruction& persist = add("persist", kFileOut);
+    persist.mutable_persist();
     if (plan.ranks() > 1) {
       plan::Buffer& votes = *plan.add_buffers();
       votes.set_name("votes");
@@ -121,7 +122,7 @@ struct DurablePlan : TrainingPlan {
       votes.set_persistent(true);
       votes.set_offset((plan::arenaTop(plan, plan::Buffer::DEVICE) + 4095) / 4096 * 4096);
       *persist.add_operands() = whole(static_cast<uint32_t>(plan.buffers_size() - 1), plan::WRITE);
-      persist.set_communicator(plan.communicators());
+      persist.mutable_persist()->set_communicator(plan.communicators());
       plan.set_communicators(plan.communicators() + 1);
     }
     for (size_t i = 0; i < homes.size(); ++i) {

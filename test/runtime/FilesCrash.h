@@ -76,7 +76,7 @@ inline plan::Plan readsNumbersFirst(plan::Plan plan) {
   plan::Instruction read;
   read.set_label("t of the step");
   read.mutable_input()->set_input(1);
-  plan::Operand& destination = *read.mutable_input()->mutable_destination();
+  plan::Operand& destination = *read.add_operands();
   destination.set_buffer(static_cast<uint32_t>(plan.buffers_size() - 1));
   destination.set_bytes(rows);
   destination.set_access(plan::WRITE);

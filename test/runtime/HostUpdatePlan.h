@@ -42,8 +42,7 @@ struct HostUpdatePlan {
     if (first) first(*this);
     auto on = [&](uint32_t stream) { return oneStream ? uint32_t{kHostCompute} : stream; };
     builder.wait(kMoved, on(0));
-    *builder.instruction("scalars", on(0)).mutable_scalars()->mutable_destination() =
-        builder.operand(scalars, plan::WRITE);
+    builder.instruction("scalars", on(0), {builder.operand(scalars, plan::WRITE)}).mutable_scalars();
     builder.record(kScalars, on(0));
     builder.wait(kScalars, on(kToHost));
     builder.wait(kUpdated, on(kToHost));
@@ -60,7 +59,7 @@ struct HostUpdatePlan {
     launch.set_rows(static_cast<int64_t>(elements));
     launch.set_block(8);
     for (uint32_t buffer : {parameters, hostGradient, momentum, rate})
-      *launch.add_operands() =
+      *instruction.add_operands() =
           builder.operand(buffer, buffer == parameters || buffer == momentum ? plan::READ_WRITE : plan::READ);
     builder.record(kUpdated, kHostCompute);
     builder.wait(kUpdated, on(kToDevice));

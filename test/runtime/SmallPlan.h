@@ -53,7 +53,7 @@ struct SmallPlan {
     instruction.set_stream(stream);
     instruction.mutable_call()->set_function("copy");
     for (auto [buffer, access] : accesses) {
-      plan::Operand& operand = *instruction.mutable_call()->add_operands();
+      plan::Operand& operand = *instruction.add_operands();
       operand.set_buffer(buffer);
       operand.set_bytes(stride ? stride : 256);
       operand.set_shard_stride(stride);
@@ -63,14 +63,13 @@ struct SmallPlan {
   void kernel(List* list, const char* label, std::vector<std::pair<uint32_t, plan::Access>> accesses,
               uint64_t stride = 0) {
     call(list, label, 0, std::move(accesses), stride);
-    const google::protobuf::RepeatedPtrField<plan::Operand> operands = list->rbegin()->call().operands();
-    *list->rbegin()->mutable_kernel()->mutable_operands() = operands;
+    list->rbegin()->mutable_kernel();
   }
   // Copies 128 bytes to every second element of 8 bytes: the even ones, or the odd ones.
   void alternate(List* list, const char* label, uint32_t from, uint32_t to, bool odd) {
     call(list, label, 0, {{from, plan::READ}, {to, plan::WRITE}});
-    plan::LibraryCall& copy = *list->rbegin()->mutable_call();
-    setAlternate(copy);
+    Instruction& copy = *list->rbegin();
+    setAlternate(*copy.mutable_call());
     copy.mutable_operands(0)->set_bytes(128);
     copy.mutable_operands(1)->set_bytes(248);
     copy.mutable_operands(1)->set_offset(odd ? 8 : 0);

@@ -186,27 +186,41 @@ class TrainingPlan {
 
   void call(const sheaf::plan::AnyCall& call, const std::vector<sheaf::plan::Operand>& operands) {
     const std::string function(sheaf::plan::nameOf(call));
-    sheaf::plan::LibraryCall& wire = *add(function).mutable_call() = sheaf::plan::toWire(call);
-    for (const sheaf::plan::Operand& operand : operands) *wire.add_operands() = operand;
+    sheaf::plan::Instruction& instruction = add(function);
+    sheaf::plan::LibraryCall& wire = *instruction.mutable_call() = sheaf::plan::toWire(call);
+    for (const sheaf::plan::Operand& operand : operands) *instruction.add_operands() = operand;
     wire.set_scratch_per_thread(sheaf::plan::scratchPerThread(call));
     wire.set_device_scratch(sheaf::plan::deviceScratch(call));
     const uint64_t bytes = std::max(wire.scratch_per_thread() * plan.max_threads(), wire.device_scratch());
     if (bytes > 0)
-      *wire.add_operands() =
+      *instruction.add_operands() =
           operand(buffer(function + " scratch", sheaf::plan::WORKSPACE, bytes), bytes, sheaf::plan::READ_WRITE);
   }
 
   void collective(sheaf::plan::CollectiveOp op, sheaf::plan::ElementType type, uint64_t count,
                   const sheaf::plan::Operand& source, const sheaf::plan::Operand& destination, const char* bucket) {
-    sheaf::plan::Collective& collective = *add(bucket).mutable_collective();
+    sheaf::plan::Instruction& instruction = add(bucket);
+    *instruction.add_operands() = source;
+    *instruction.add_operands() = destination;
+    sheaf::plan::Collective& collective = *instruction.mutable_collective();
     collective.set_op(op);
     collective.set_type(type);
     collective.set_count(count);
-    *collective.mutable_source() = source;
-    *collective.mutable_destination() = destination;
     collective.set_bucket(bucket);
     collective.set_phase(op == sheaf::plan::ALL_GATHER ? sheaf::plan::Collective::FORWARD
                                                        : sheaf::plan::Collective::BACKWARD);
+  }
+
+  sheaf::plan::Instruction& read(const char* label, const sheaf::plan::Operand& destination) {
+    sheaf::plan::Instruction& instruction = add(label, 1);
+    *instruction.add_operands() = destination;
+    return instruction;
+  }
+
+  void write(const char* label, sheaf::plan::OutputKind kind, const sheaf::plan::Operand& source) {
+    sheaf::plan::Instruction& instruction = add(label);
+    instruction.mutable_output()->set_output(kind);
+    *instruction.add_operands() = source;
   }
 
   void step(uint64_t rows) {
@@ -216,9 +230,8 @@ class TrainingPlan {
     uint32_t x = buffer("x", ACTIVATIONS, rows * whole), scalars = buffer("scalars", ACTIVATIONS, sizeof(float));
     // The step before must be done with its inputs.
     add("inputs are free", 1).mutable_wait()->set_event(1);
-    ReadInput& read = *add("x", 1).mutable_input();
-    *read.mutable_destination() = operand(x, rows * whole, WRITE);
-    *add("scalars", 1).mutable_scalars()->mutable_destination() = operand(scalars, sizeof(float), WRITE);
+    read("x", operand(x, rows * whole, WRITE)).mutable_input();
+    read("scalars", operand(scalars, sizeof(float), WRITE)).mutable_scalars();
     add("inputs are there", 1).mutable_record();
     add("inputs are there").mutable_wait();
     uint32_t values = parameters_;
@@ -243,9 +256,7 @@ class TrainingPlan {
     }
     norm(gradient);
     update(gradient, scalars);
-    WriteOutput& output = *add("loss").mutable_output();
-    output.set_output(LOSS);
-    *output.mutable_source() = operand(loss, sizeof(float), READ);
+    write("loss", LOSS, operand(loss, sizeof(float), READ));
     add("inputs are free").mutable_record()->set_event(1);
   }
 
@@ -264,9 +275,7 @@ class TrainingPlan {
     call(GradientNormCall{.ranks = static_cast<int64_t>(ranks_), .buckets = 1},
          {operand(all, ranks_ * sizeof(double), READ), operand(norm, sizeof(double), WRITE),
           operand(scale, 2 * sizeof(float), WRITE)});
-    WriteOutput& output = *add("norm").mutable_output();
-    output.set_output(GRADIENT_NORM);
-    *output.mutable_source() = operand(norm, sizeof(double), READ);
+    write("norm", GRADIENT_NORM, operand(norm, sizeof(double), READ));
   }
 
   void update(uint32_t gradient, uint32_t scalars) {
@@ -279,10 +288,10 @@ class TrainingPlan {
     launch.set_rows(static_cast<int64_t>(bytes / sizeof(float)));
     launch.set_block(8);
     bool own = stage_ == 1 || stage_ == 2;  // the rank's part of replicated parameters
-    *launch.add_operands() = operand(parameters_, bytes, READ_WRITE, own ? shard : 0);
-    *launch.add_operands() = operand(gradient, bytes, READ, stage_ == 1 ? shard : 0);
-    *launch.add_operands() = operand(momentum_, bytes, READ_WRITE);
-    *launch.add_operands() = operand(scalars, sizeof(float), READ);
+    *instruction.add_operands() = operand(parameters_, bytes, READ_WRITE, own ? shard : 0);
+    *instruction.add_operands() = operand(gradient, bytes, READ, stage_ == 1 ? shard : 0);
+    *instruction.add_operands() = operand(momentum_, bytes, READ_WRITE);
+    *instruction.add_operands() = operand(scalars, sizeof(float), READ);
     if (own)
       collective(ALL_GATHER, F32, kElements / ranks_, operand(parameters_, shard, READ, shard),
                  operand(parameters_, whole, WRITE), "all");

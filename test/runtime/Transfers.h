@@ -27,13 +27,12 @@ inline uint32_t bufferIn(PlanBuilder& builder, plan::Buffer::Space space, uint64
 // All bytes, or `bytes` of them from `begin` on.
 inline void transfer(PlanBuilder& builder, plan::Transfer::Kind kind, uint32_t from, uint32_t to, uint64_t begin = 0,
                      uint64_t bytes = 0, uint32_t stream = 2) {
-  plan::Transfer& transfer = *builder.instruction("move", stream).mutable_transfer();
-  transfer.set_kind(kind);
-  *transfer.mutable_source() = builder.operand(from, plan::READ);
-  *transfer.mutable_destination() = builder.operand(to, plan::WRITE);
-  for (plan::Operand* operand : {transfer.mutable_source(), transfer.mutable_destination()}) {
-    operand->set_offset(begin);
-    if (bytes > 0) operand->set_bytes(bytes);
+  plan::Instruction& transfer =
+      builder.instruction("move", stream, {builder.operand(from, plan::READ), builder.operand(to, plan::WRITE)});
+  transfer.mutable_transfer()->set_kind(kind);
+  for (plan::Operand& operand : *transfer.mutable_operands()) {
+    operand.set_offset(begin);
+    if (bytes > 0) operand.set_bytes(bytes);
   }
 }
 

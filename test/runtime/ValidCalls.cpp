@@ -31,41 +31,42 @@ const plan::CopyCall kCopy{.elementBytes = 8, .dimensions = {{3, -4, 1}, {4, 1, 
 
 }  // namespace
 
-plan::LibraryCall Valid::wire(uint32_t threads) const {
-  plan::LibraryCall wire = plan::toWire(call);
-  for (const Sizes& size : operands) add(wire, size);
+plan::Instruction Valid::instruction(uint32_t threads) const {
+  plan::Instruction instruction;
+  *instruction.mutable_call() = plan::toWire(call);
+  for (const Sizes& size : operands) add(instruction, size);
   if (const uint64_t scratch = plan::scratchPerThread(call)) {
-    wire.set_scratch_per_thread(scratch);
-    add(wire, {scratch * threads, plan::READ_WRITE});
+    instruction.mutable_call()->set_scratch_per_thread(scratch);
+    add(instruction, {scratch * threads, plan::READ_WRITE});
   }
-  return wire;
+  return instruction;
 }
 
-void Valid::add(plan::LibraryCall& wire, const Sizes& size) {
-  plan::Operand* operand = wire.add_operands();
+void Valid::add(plan::Instruction& instruction, const Sizes& size) {
+  plan::Operand* operand = instruction.add_operands();
   operand->set_bytes(size.bytes);
   operand->set_access(size.access);
 }
 
-plan::Attribute* find(plan::LibraryCall& call, const std::string& name) {
-  for (plan::Attribute& attribute : *call.mutable_attributes())
+plan::Attribute* find(plan::Instruction& instruction, const std::string& name) {
+  for (plan::Attribute& attribute : *instruction.mutable_call()->mutable_attributes())
     if (attribute.name() == name) return &attribute;
   return nullptr;
 }
-plan::LibraryCall with(plan::LibraryCall call, const std::string& name, int64_t value) {
-  plan::Attribute* attribute = find(call, name);
-  if (!attribute) attribute = call.add_attributes();
+plan::Instruction with(plan::Instruction instruction, const std::string& name, int64_t value) {
+  plan::Attribute* attribute = find(instruction, name);
+  if (!attribute) attribute = instruction.mutable_call()->add_attributes();
   attribute->set_name(name);
   attribute->set_integer(value);
-  return call;
+  return instruction;
 }
 
-plan::LibraryCall spelledOut(const Valid& valid) {
-  plan::LibraryCall wire = valid.wire();
+plan::Instruction spelledOut(const Valid& valid) {
+  plan::Instruction instruction = valid.instruction();
   auto spell = [&]<typename Owner, typename Value, typename Limits>(const plan::Field<Owner, Value, Limits>& field) {
     if constexpr (!std::is_same_v<Value, double>)
-      if (!find(wire, std::string(field.name)))
-        wire = with(wire, std::string(field.name), static_cast<int64_t>(Owner().*field.member));
+      if (!find(instruction, std::string(field.name)))
+        instruction = with(instruction, std::string(field.name), static_cast<int64_t>(Owner().*field.member));
   };
   std::visit(
       [&]<typename Call>(const Call&) {
@@ -74,7 +75,7 @@ plan::LibraryCall spelledOut(const Valid& valid) {
         });
       },
       valid.call);
-  return wire;
+  return instruction;
 }
 
 plan::GemmCall product(plan::GemmEpilogue epilogue, bool transposeA, bool transposeB, int64_t batch) {

@@ -19,16 +19,16 @@ struct Valid {
   plan::AnyCall call;
   std::vector<Sizes> operands;  // without scratch
 
-  plan::LibraryCall wire(uint32_t threads = 8) const;
-  static void add(plan::LibraryCall& wire, const Sizes& size);
+  plan::Instruction instruction(uint32_t threads = 8) const;
+  static void add(plan::Instruction& instruction, const Sizes& size);
 };
 
 // The attribute of that name; null if there is none.
-plan::Attribute* find(plan::LibraryCall& call, const std::string& name);
-plan::LibraryCall with(plan::LibraryCall call, const std::string& name, int64_t value);
+plan::Attribute* find(plan::Instruction& instruction, const std::string& name);
+plan::Instruction with(plan::Instruction instruction, const std::string& name, int64_t value);
 
 // The call with all attributes of its table, those at their default too.
-plan::LibraryCall spelledOut(const Valid& valid);
+plan::Instruction spelledOut(const Valid& valid);
 
 // A product of [3, 7] and [7, 5] with an epilogue.
 plan::GemmCall product(plan::GemmEpilogue epilogue, bool transposeA, bool transposeB = false, int64_t batch = 1);

@@ -27,9 +27,7 @@ void addGather(PlanBuilder& builder, uint32_t data, uint32_t indices, uint32_t r
 }
 
 void addOutput(PlanBuilder& builder, plan::OutputKind kind, uint32_t buffer, uint32_t stream = 0) {
-  plan::WriteOutput* output = builder.instruction("output", stream).mutable_output();
-  output->set_output(kind);
-  *output->mutable_source() = builder.operand(buffer, plan::READ);
+  builder.instruction("output", stream, {builder.operand(buffer, plan::READ)}).mutable_output()->set_output(kind);
 }
 
 TEST_F(CudaContextTest, EventsOrderStreams) {
@@ -126,10 +124,8 @@ TEST_F(CudaContextTest, HostExchangesValuesWithEveryStep) {
   builder.plan.mutable_scalars()->Add();
   uint32_t input = builder.buffer(4), scalars = builder.buffer(8), norm = builder.buffer(8);
   builder.wait(1, 2);  // the step before must be done with its input
-  plan::ReadInput* read = builder.instruction("input", 2).mutable_input();
-  read->set_input(3);
-  *read->mutable_destination() = builder.operand(input, plan::WRITE);
-  *builder.instruction("scalars").mutable_scalars()->mutable_destination() = builder.operand(scalars, plan::WRITE);
+  builder.instruction("input", 2, {builder.operand(input, plan::WRITE)}).mutable_input()->set_input(3);
+  builder.instruction("scalars", 0, {builder.operand(scalars, plan::WRITE)}).mutable_scalars();
   builder.record(0, 2);
   builder.wait(0, 0);
   addOutput(builder, plan::LOSS, input);
@@ -260,8 +256,7 @@ TEST_F(CudaContextTest, AbortEndsARendezvous) {
 
 TEST_F(CudaContextTest, InputThatCannotBeRead) {
   PlanBuilder builder;
-  *builder.instruction("tokens").mutable_input()->mutable_destination() =
-      builder.operand(builder.buffer(8), plan::WRITE);
+  builder.instruction("tokens", 0, {builder.operand(builder.buffer(8), plan::WRITE)}).mutable_input();
   const char* expected = "rank 0: body instruction 0 (read_input 'tokens' on stream compute): the file is gone";
   for (int failing : {0, 2, 4}) {  // before graphs, during a capture, before a launch
     Contexts contexts = openCuda(builder.plan);

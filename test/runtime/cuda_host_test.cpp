@@ -85,8 +85,8 @@ TEST_F(CudaHostTest, SeveralStreamsAndTheImageForTheCpu) {
   plan::Instruction& update = builder.instruction("other", kOther);
   update = builder.plan.body(plan.update);
   update.set_stream(kOther);
-  update.mutable_kernel()->mutable_operands(0)->set_buffer(parameters);
-  update.mutable_kernel()->mutable_operands(2)->set_buffer(momentum);
+  update.mutable_operands(0)->set_buffer(parameters);
+  update.mutable_operands(2)->set_buffer(momentum);
   builder.record(HostUpdatePlan::kFree, kOther);
   for (const bool graphs : {true, false}) {
     Contexts contexts = openCuda(builder.plan, optionsOf(graphs));
@@ -237,7 +237,7 @@ TEST_F(CudaHostTest, FeaturesThatTheProcessorLacks) {
 
 TEST_F(CudaHostTest, OperandsThatAreNotInHostMemory) {
   HostUpdatePlan plan(16);
-  plan.builder.plan.mutable_body(plan.update)->mutable_kernel()->mutable_operands(1)->set_buffer(plan.gradient);
+  plan.builder.plan.mutable_body(plan.update)->mutable_operands(1)->set_buffer(plan.gradient);
   EXPECT_THAT(
       cudaOpenError(plan.builder.plan),
       HasSubstr("(kernel 'all' on stream host_compute): it is on the host, and its operand 1 is not in host memory"));

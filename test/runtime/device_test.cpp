@@ -92,15 +92,15 @@ uint32_t addDoubleKernel(plan::Plan& plan) {
   return plan.kernels_size() - 1;
 }
 
-plan::KernelLaunch& launch(PlanBuilder& builder, uint32_t kernel, uint32_t from, uint32_t to, int64_t rows,
-                           int64_t block, uint32_t stream = 0) {
-  plan::KernelLaunch* launch = builder.instruction("launch", stream).mutable_kernel();
+plan::Instruction& launch(PlanBuilder& builder, uint32_t kernel, uint32_t from, uint32_t to, int64_t rows,
+                          int64_t block, uint32_t stream = 0) {
+  plan::Instruction& instruction =
+      builder.instruction("launch", stream, {builder.operand(from, plan::READ), builder.operand(to, plan::WRITE)});
+  plan::KernelLaunch* launch = instruction.mutable_kernel();
   launch->set_kernel(kernel);
   launch->set_rows(rows);
   launch->set_block(block);
-  *launch->add_operands() = builder.operand(from, plan::READ);
-  *launch->add_operands() = builder.operand(to, plan::WRITE);
-  return *launch;
+  return instruction;
 }
 
 // Copies whole buffers.
@@ -131,7 +131,7 @@ TEST(Device, KernelsCoverAllRowsOnAnyNumberOfThreads) {
 TEST(Device, OperandsAreAddressedByShard) {
   PlanBuilder builder;
   uint32_t from = builder.buffer(64), to = builder.buffer(64);
-  plan::KernelLaunch& kernel = launch(builder, addDoubleKernel(builder.plan), from, to, 2, 1);
+  plan::Instruction& kernel = launch(builder, addDoubleKernel(builder.plan), from, to, 2, 1);
   for (plan::Operand& operand : *kernel.mutable_operands()) {
     operand.set_offset(4);
     operand.set_bytes(8);
@@ -201,20 +201,15 @@ TEST(Device, HostExchangesValuesWithTheStep) {
   builder.plan.mutable_scalars()->Add();
   builder.plan.mutable_scalars()->Add();
   uint32_t input = builder.buffer(16), scalars = builder.buffer(8), loss = builder.buffer(4), norm = builder.buffer(8);
-  plan::ReadInput* readInput = builder.instruction("input", 2).mutable_input();
-  readInput->set_input(3);
-  *readInput->mutable_destination() = builder.operand(input, plan::WRITE);
-  *builder.instruction("scalars").mutable_scalars()->mutable_destination() = builder.operand(scalars, plan::WRITE);
+  builder.instruction("input", 2, {builder.operand(input, plan::WRITE)}).mutable_input()->set_input(3);
+  builder.instruction("scalars", 0, {builder.operand(scalars, plan::WRITE)}).mutable_scalars();
   uint32_t kernel = addDoubleKernel(builder.plan);
   builder.record(0, 2);
   builder.wait(0, 0);
   launch(builder, kernel, scalars, input, 2, 1);
   builder.plan.mutable_body(builder.plan.body_size() - 1)->set_updates_bucket(5);
-  for (auto [kind, buffer] : {std::pair{plan::LOSS, loss}, std::pair{plan::GRADIENT_NORM, norm}}) {
-    plan::WriteOutput* output = builder.instruction("output").mutable_output();
-    output->set_output(kind);
-    *output->mutable_source() = builder.operand(buffer, plan::READ);
-  }
+  for (auto [kind, buffer] : {std::pair{plan::LOSS, loss}, std::pair{plan::GRADIENT_NORM, norm}})
+    builder.instruction("output", 0, {builder.operand(buffer, plan::READ)}).mutable_output()->set_output(kind);
   DeviceOptions options;
   options.ranks = 2;
   Contexts contexts = open(builder.plan, options);
@@ -352,8 +347,7 @@ TEST(DeviceErrors, ClosingARankThatWaitsEndsTheOthers) {
 
 TEST(DeviceErrors, InputThatCannotBeRead) {
   PlanBuilder builder;
-  *builder.instruction("tokens").mutable_input()->mutable_destination() =
-      builder.operand(builder.buffer(8), plan::WRITE);
+  builder.instruction("tokens", 0, {builder.operand(builder.buffer(8), plan::WRITE)}).mutable_input();
   Contexts contexts = open(builder.plan);
   auto step = std::make_shared<StepValues>();
   step->readInput = [](int64_t, uint32_t, std::span<std::byte>) { return Status::error("the file is gone"); };
@@ -419,8 +413,7 @@ TEST(DeviceRaces, AreReportedBetweenInstructions) {
     uint32_t kernel = addDoubleKernel(builder.plan);
     std::vector<std::shared_ptr<StepValues>> steps;  // of each instruction: counting the owners of one orders them
     auto callback = [&](uint32_t stream, std::function<void()> function) {
-      *builder.instruction("callback", stream).mutable_output()->mutable_source() =
-          builder.operand(nothing[stream], plan::READ);
+      builder.instruction("callback", stream, {builder.operand(nothing[stream], plan::READ)}).mutable_output();
       steps.resize(static_cast<size_t>(builder.plan.body_size()));
       steps.back() = std::make_shared<StepValues>();
       steps.back()->writeOutput = [function](int64_t, plan::OutputKind, double) { function(); };

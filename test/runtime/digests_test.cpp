@@ -68,7 +68,7 @@ Plan digested() {
       second.clear_updates_bucket();
       second.mutable_kernel()->set_kernel(1);
       for (int operand : {0, 2}) {
-        plan::Operand& changed = *second.mutable_kernel()->mutable_operands(operand);
+        plan::Operand& changed = *second.mutable_operands(operand);
         changed.set_buffer(plan.buckets(0).states(1 + operand / 2).buffer());
         changed.clear_shard_stride();
       }
@@ -82,9 +82,9 @@ Plan digested() {
   tensor.set_name("first");
   tensor.set_type(plan::F32);
   tensor.add_shape(2);
-  plan::WriteOutput& write = *plan.add_evaluation()->mutable_output();
-  write.set_output(plan::TENSOR);
-  plan::Operand& source = *write.mutable_source();
+  plan::Instruction& write = *plan.add_evaluation();
+  write.mutable_output()->set_output(plan::TENSOR);
+  plan::Operand& source = *write.add_operands();
   source.set_buffer(plan.buckets(0).parameter_buffer()), source.set_bytes(8), source.set_access(plan::READ);
   plan::declareMemoryByKind(plan);
   plan::redigest(plan);
@@ -274,7 +274,7 @@ TEST(Digests, RandomCallsHoldStepAndSeed) {
     plan.mutable_training()->set_seed(seed);
     int read = 0;
     while (!plan.body(read).has_input()) ++read;
-    plan::Operand numbers = plan.body(read).input().destination(), source = numbers;
+    plan::Operand numbers = plan.body(read).operands(0), source = numbers;
     numbers.set_bytes(kCount * sizeof(float));
     source.set_buffer(plan.buckets(0).parameter_buffer());
     source.set_bytes(numbers.bytes());
@@ -282,8 +282,8 @@ TEST(Digests, RandomCallsHoldStepAndSeed) {
     plan::Instruction draw;
     draw.set_stream(plan.body(read).stream());
     *draw.mutable_call() = plan::toWire(call);
-    if (draw.call().function() == "dropout") *draw.mutable_call()->add_operands() = source;
-    *draw.mutable_call()->add_operands() = numbers;
+    if (draw.call().function() == "dropout") *draw.add_operands() = source;
+    *draw.add_operands() = numbers;
     if (once) {
       plan.mutable_body()->DeleteSubrange(read, 1);
       *plan.add_prologue() = draw;

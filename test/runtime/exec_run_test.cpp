@@ -524,7 +524,7 @@ TEST_F(RunTest, AnErrorOfARankEndsTheRunWithItsPlace) {
     plan::Instruction* read = plan.add_body();
     read->set_label("t of the step");
     read->mutable_input()->set_input(1);
-    plan::Operand* destination = read->mutable_input()->mutable_destination();
+    plan::Operand* destination = read->add_operands();
     destination->set_buffer(static_cast<uint32_t>(plan.buffers_size() - 1));
     destination->set_bytes(4);
     destination->set_access(plan::WRITE);

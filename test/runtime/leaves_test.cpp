@@ -131,11 +131,10 @@ Plan statedPlan(int64_t ranks, int stage) {
   kernel.add_ops("result f32 " + shape + " of 4");
   for (Instruction& instruction : *plan.mutable_body()) {
     if (!instruction.has_kernel()) continue;
-    KernelLaunch& launch = *instruction.mutable_kernel();
     for (int i : {0, 2}) {
-      Operand& result = *launch.add_operands() = launch.operands(i);
+      Operand& result = *instruction.add_operands() = instruction.operands(i);
       result.set_access(WRITE);
-      launch.mutable_operands(i)->set_access(READ);
+      instruction.mutable_operands(i)->set_access(READ);
     }
   }
   return plan;
@@ -194,7 +193,7 @@ TEST(LeafDataflow, TellsSumsApart) {
   for (int i = 0; i < plan.body_size(); ++i) {
     if (plan.body(i).collective().op() != REDUCE_SCATTER) continue;
     Plan changed = plan;
-    changed.mutable_body(i)->mutable_collective()->mutable_destination()->set_access(READ_WRITE);
+    changed.mutable_body(i)->mutable_operands(1)->set_access(READ_WRITE);
     EXPECT_TRUE(difference(plan, changed)) << "instruction " << i << " goes on";
   }
   Plan ring = plan;

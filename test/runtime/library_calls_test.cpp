@@ -53,13 +53,14 @@ TEST(LibraryCalls, AreTheSameWithTheirDefaultsSpelledOutAndInAnyOrder) {
     return text;
   };
   for (const Valid& valid : validCalls()) {
-    plan::LibraryCall call = spelledOut(valid);
+    plan::LibraryCall call = spelledOut(valid).call();
     std::reverse(call.mutable_attributes()->begin(), call.mutable_attributes()->end());
-    EXPECT_EQ(text(call), text(valid.wire()));
+    EXPECT_EQ(text(call), text(valid.instruction().call()));
   }
-  EXPECT_NE(text(with(validCall("gemm").wire(), "batch", 1)), text(validCall("gemm").wire()));
+  const plan::Instruction gemm = validCall("gemm").instruction();
+  EXPECT_NE(text(with(gemm, "batch", 1).call()), text(gemm.call()));
   // An unknown call keeps its attributes.
-  const plan::LibraryCall wrong = with(validCall("gemm").wire(), "colour", 3);
+  const plan::LibraryCall wrong = with(gemm, "colour", 3).call();
   EXPECT_EQ(plan::canonicalAttributes(wrong).size(), static_cast<size_t>(wrong.attributes_size()));
 }
 
@@ -87,7 +88,7 @@ TEST(LibraryCalls, AreAllInTheReference) {
     for (const plan::OperandNeed& operand : plan::operandsOf(valid.call))
       EXPECT_THAT(page, HasSubstr(cat("\n| `", operand.name, "`")));
     if (plan::nameOf(valid.call) == "copy") continue;  // lists have other names: see below
-    const plan::LibraryCall wire = spelledOut(valid);
+    const plan::LibraryCall wire = spelledOut(valid).call();
     for (const plan::Attribute& attribute : wire.attributes())
       EXPECT_THAT(page, HasSubstr(cat("\n| `", attribute.name(), "` |")));
   }

@@ -15,19 +15,19 @@ using ::testing::HasSubstr;
 
 constexpr plan::Access R = plan::READ, W = plan::WRITE;
 
-plan::LibraryCall without(plan::LibraryCall call, const std::string& name) {
-  for (int i = call.attributes_size() - 1; i >= 0; --i)
-    if (call.attributes(i).name() == name) call.mutable_attributes()->DeleteSubrange(i, 1);
+plan::Instruction without(plan::Instruction call, const std::string& name) {
+  for (int i = call.call().attributes_size() - 1; i >= 0; --i)
+    if (call.call().attributes(i).name() == name) call.mutable_call()->mutable_attributes()->DeleteSubrange(i, 1);
   return call;
 }
 
-Status check(const plan::LibraryCall& call) {
+Status check(const plan::Instruction& call) {
   return plan::checkLibraryCall(call, 8);
 }
 
 TEST(LibraryCheck, TakesValidCalls) {
   for (const Valid& valid : validCalls())
-    for (const plan::LibraryCall& call : {valid.wire(), spelledOut(valid)}) {
+    for (const plan::Instruction& call : {valid.instruction(), spelledOut(valid)}) {
       Status status = check(call);
       EXPECT_TRUE(status.ok()) << status.message();
     }
@@ -35,14 +35,14 @@ TEST(LibraryCheck, TakesValidCalls) {
 
 TEST(LibraryCheck, EveryOperandByteCounts) {
   for (const Valid& each : validCalls()) {
-    const plan::LibraryCall valid = each.wire();
+    const plan::Instruction valid = each.instruction();
     for (int i = 0; i < valid.operands_size(); ++i) {
-      if (valid.function() == "zero") continue;  // it takes any size
-      plan::LibraryCall call = valid;
+      if (valid.call().function() == "zero") continue;  // it takes any size
+      plan::Instruction call = valid;
       call.mutable_operands(i)->set_bytes(valid.operands(i).bytes() - 1);
       Status status = check(call);
-      ASSERT_FALSE(status.ok()) << valid.function() << ", operand " << i;
-      EXPECT_THAT(status.message(), HasSubstr(valid.function() + ": operand " + std::to_string(i)));
+      ASSERT_FALSE(status.ok()) << valid.call().function() << ", operand " << i;
+      EXPECT_THAT(status.message(), HasSubstr(valid.call().function() + ": operand " + std::to_string(i)));
       EXPECT_THAT(status.message(), HasSubstr(std::to_string(valid.operands(i).bytes() - 1) + " bytes"));
       EXPECT_THAT(status.message(), HasSubstr(std::to_string(valid.operands(i).bytes()) + " are accessed"));
     }
@@ -51,9 +51,9 @@ TEST(LibraryCheck, EveryOperandByteCounts) {
 
 TEST(LibraryCheck, OperandsMustBeThereAndDeclareTheirAccess) {
   for (const Valid& each : validCalls()) {
-    const plan::LibraryCall valid = each.wire();
+    const plan::Instruction valid = each.instruction();
     for (int i = 0; i < valid.operands_size(); ++i) {
-      plan::LibraryCall call = valid;
+      plan::Instruction call = valid;
       const bool written = valid.operands(i).access() != R;
       call.mutable_operands(i)->set_access(written ? R : W);
       EXPECT_THAT(check(call).message(), HasSubstr(written ? "is written, but not declared so" : "is read, but not"));
@@ -61,7 +61,7 @@ TEST(LibraryCheck, OperandsMustBeThereAndDeclareTheirAccess) {
       call.mutable_operands(i)->set_access(plan::ACCESS_UNSPECIFIED);
       EXPECT_FALSE(check(call).ok());
     }
-    plan::LibraryCall call = valid;
+    plan::Instruction call = valid;
     call.mutable_operands()->RemoveLast();
     EXPECT_THAT(check(call).message(), HasSubstr(") is missing"));
     call = valid;
@@ -72,7 +72,11 @@ TEST(LibraryCheck, OperandsMustBeThereAndDeclareTheirAccess) {
 
 TEST(LibraryCheck, EpiloguesSuitTheirProducts) {
   using plan::GemmEpilogue;
-  auto refused = [](const plan::GemmCall& call) { return check(plan::toWire(call)).message(); };
+  auto refused = [](const plan::GemmCall& call) {
+    plan::Instruction instruction;
+    *instruction.mutable_call() = plan::toWire(call);
+    return check(instruction).message();
+  };
   EXPECT_THAT(refused(product(GemmEpilogue::kSumA, false)), HasSubstr("sums a, which must be transposed"));
   EXPECT_THAT(refused(product(GemmEpilogue::kSumB, true, true)), HasSubstr("sums b, which must not be transposed"));
   EXPECT_THAT(refused(product(GemmEpilogue::kGelu, false, false, 2)), HasSubstr("has one batch"));
@@ -82,10 +86,10 @@ TEST(LibraryCheck, EpiloguesSuitTheirProducts) {
 }
 
 TEST(LibraryCheck, OperandsAreAligned) {
-  plan::LibraryCall call = validCall("gemm").wire();
+  plan::Instruction call = validCall("gemm").instruction();
   call.mutable_operands(1)->set_offset(2);
   EXPECT_THAT(check(call).message(), HasSubstr("gemm: operand 1 (b) does not start at a multiple"));
-  call = validCall("gemm").wire();
+  call = validCall("gemm").instruction();
   call.mutable_operands(1)->set_shard_stride(6);
   EXPECT_THAT(check(call).message(), HasSubstr("operand 1 (b) does not start at a multiple"));
 }
@@ -114,15 +118,15 @@ TEST(LibraryCheck, HostileAttributes) {
       "whole"};
   int refused = 0;
   for (const Valid& each : validCalls()) {
-    const plan::LibraryCall valid = spelledOut(each);
-    for (const plan::Attribute& attribute : valid.attributes()) {
+    const plan::Instruction valid = spelledOut(each);
+    for (const plan::Attribute& attribute : valid.call().attributes()) {
       for (int64_t value : kHostile) {
         if (attribute.has_real()) continue;
         const bool ok = check(with(valid, attribute.name(), value)).ok();
         refused += !ok;
         const bool extreme = value < -1 || value > (int64_t(1) << 40);
         if (extreme || !harmless.count(attribute.name())) {
-          EXPECT_FALSE(ok) << valid.function() << ": " << attribute.name() << " = " << value;
+          EXPECT_FALSE(ok) << valid.call().function() << ": " << attribute.name() << " = " << value;
         }
       }
     }
@@ -132,22 +136,23 @@ TEST(LibraryCheck, HostileAttributes) {
 
 TEST(LibraryCheck, ManyHostileAttributesTogether) {
   Numbers numbers(1);
-  std::vector<plan::LibraryCall> calls;
+  std::vector<plan::Instruction> calls;
   for (const Valid& valid : validCalls()) calls.push_back(spelledOut(valid));
   for (int round = 0; round < 20000; ++round) {
-    plan::LibraryCall call = calls[numbers.below(calls.size())];
+    plan::Instruction instruction = calls[numbers.below(calls.size())];
+    plan::LibraryCall& call = *instruction.mutable_call();
     for (int change = 0; change < 3 && call.attributes_size() > 0; ++change)
       call.mutable_attributes(numbers.below(call.attributes_size()))
           ->set_integer(int64_t(numbers.bits() >> numbers.below(64)) * (numbers.below(4) ? 1 : -1));
     // Without overflow (the sanitizers watch) and without a crash; most are refused.
-    Status status = check(call);
+    Status status = check(instruction);
     EXPECT_TRUE(status.ok() || status.message().find(call.function() + ": ") == 0) << status.message();
   }
 }
 
 TEST(LibraryCheck, NamesWhatIsWrong) {
-  const plan::LibraryCall gemm = validCall("gemm").wire();
-  plan::LibraryCall call = gemm;
+  const plan::Instruction gemm = validCall("gemm").instruction();
+  plan::Instruction call = gemm;
   EXPECT_EQ(check(without(gemm, "m")).message(), "gemm: attribute 'm' is missing");
   EXPECT_EQ(check(with(gemm, "colour", 3)).message(), "gemm: it has no attribute 'colour'");
   EXPECT_EQ(check(with(gemm, "transpos_b", 1)).message(),
@@ -156,19 +161,19 @@ TEST(LibraryCheck, NamesWhatIsWrong) {
   EXPECT_EQ(check(with(gemm, "lda", 2)).message(), "gemm: attribute 'lda' is 2, but must be at least 3 (a's columns)");
   EXPECT_EQ(check(with(gemm, "stride_c", 3)).message(),
             "gemm: attribute 'stride_c' is 3, but each of its 2 results takes 17 elements");
-  *call.add_attributes() = call.attributes(0);
+  *call.mutable_call()->add_attributes() = call.call().attributes(0);
   EXPECT_EQ(check(call).message(), "gemm: attribute 'm' is given twice");
   call = gemm;
   find(call, "k")->set_real(7);
   EXPECT_EQ(check(call).message(), "gemm: attribute 'k' must be an integer");
   call = gemm;
-  for (int i = 0; i < 200; ++i) call.add_attributes()->set_name(std::to_string(i));
+  for (int i = 0; i < 200; ++i) call.mutable_call()->add_attributes()->set_name(std::to_string(i));
   EXPECT_EQ(check(call).message(), "gemm: it has more than 128 attributes");
   EXPECT_EQ(check(with(gemm, "type", plan::I64)).message(),
             "gemm: attribute 'type' is 5, but must be 1 (f32), 3 (bf16) or 4 (f16)");
   EXPECT_EQ(check(with(with(gemm, "type", plan::BF16), "tf32", 1)).message(), "gemm: TF32 needs operands of type f32");
 
-  const plan::LibraryCall attention = validCall("attention").wire();
+  const plan::Instruction attention = validCall("attention").instruction();
   EXPECT_EQ(check(with(attention, "g", 3)).message(),
             "attention: attribute 'key_row' is 8, but must be at least 9 (g * d)");
   EXPECT_EQ(check(with(attention, "h", 3)).message(), "attention: its 3 heads are not a multiple of its 2 key heads");
@@ -180,22 +185,22 @@ TEST(LibraryCheck, NamesWhatIsWrong) {
   // One of the gradient's only.
   EXPECT_THAT(check(with(attention, "gradient_row", 24)).message(), HasSubstr("it has no attribute 'gradient_row'"));
 
-  call = validCall("dropout").wire();
+  call = validCall("dropout").instruction();
   find(call, "ratio")->set_real(std::numeric_limits<double>::quiet_NaN());
   EXPECT_EQ(check(call).message(), "dropout: attribute 'ratio' is nan, but must lie in [0, 1]");
-  call = validCall("gather").wire();
+  call = validCall("gather").instruction();
   EXPECT_EQ(check(with(call, "element_bytes", 3)).message(),
             "gather: attribute 'element_bytes' is 3, but must be 1, 2, 4 or 8");
-  call = validCall("top_k").wire();
+  call = validCall("top_k").instruction();
   EXPECT_EQ(check(with(call, "k", 21)).message(), "top_k: it takes 21 of 20 elements");
-  call = validCall("scatter").wire();
+  call = validCall("scatter").instruction();
   EXPECT_EQ(check(with(with(call, "kind", 1), "type", plan::BF16)).message(),
             "scatter: only elements of type f32, f64, i32 or i64 can be combined with updates");
-  call = validCall("conv").wire();
+  call = validCall("conv").instruction();
   EXPECT_EQ(check(with(call, "groups", 4)).message(), "conv: its 4 and 6 channels are not multiples of its 4 groups");
-  call.set_scratch_per_thread(8);
+  call.mutable_call()->set_scratch_per_thread(8);
   EXPECT_THAT(check(call).message(), HasSubstr("8 bytes of scratch for each thread, but needs"));
-  call.set_function("levitate");
+  call.mutable_call()->set_function("levitate");
   EXPECT_EQ(check(call).message(), "unknown library function 'levitate'");
 }
 
@@ -207,14 +212,15 @@ TEST(LibraryCheck, ScratchIsThatOfThePlansDevices) {
     EXPECT_GT(plan::scratchPerThread(scatter), 0u);
     EXPECT_GT(plan::deviceScratch(scatter), 0u);
     Valid valid{scatter, {{48, R}, {16, R}, {60, W}}};
-    plan::LibraryCall call = plan::toWire(scatter);
+    plan::Instruction call;
+    *call.mutable_call() = plan::toWire(scatter);
     for (const Sizes& size : valid.operands) Valid::add(call, size);
-    call.set_scratch_per_thread(cpu);
-    call.set_device_scratch(gpu);
+    call.mutable_call()->set_scratch_per_thread(cpu);
+    call.mutable_call()->set_device_scratch(gpu);
     if (cpu + gpu > 0) Valid::add(call, {std::max(8 * cpu, gpu), plan::READ_WRITE});
     return call;
   };
-  auto refused = [](const plan::LibraryCall& call, plan::Devices devices) {
+  auto refused = [](const plan::Instruction& call, plan::Devices devices) {
     return plan::checkLibraryCall(call, 8, devices).message();
   };
   const plan::Devices cpu, gpu{.cpu = false, .gpu = true}, both{.cpu = true, .gpu = true};
@@ -226,16 +232,16 @@ TEST(LibraryCheck, ScratchIsThatOfThePlansDevices) {
   EXPECT_THAT(refused(call(0, 1), both), HasSubstr("it has 0 bytes of scratch for each thread, but needs"));
   EXPECT_THAT(refused(call(1, 0), gpu), HasSubstr("it has 0 bytes of scratch on a GPU, but needs"));
   EXPECT_THAT(refused(call(1, 0), both), HasSubstr("it has 0 bytes of scratch on a GPU, but needs"));
-  plan::LibraryCall less = call(0, 1);
-  less.set_device_scratch(less.device_scratch() - 8);
+  plan::Instruction less = call(0, 1);
+  less.mutable_call()->set_device_scratch(less.call().device_scratch() - 8);
   for (plan::Devices devices : {cpu, gpu}) EXPECT_THAT(refused(less, devices), HasSubstr("bytes of scratch"));
   less = call(0, 1);
-  less.mutable_operands()->rbegin()->set_bytes(less.device_scratch() - 8);
+  less.mutable_operands()->rbegin()->set_bytes(less.call().device_scratch() - 8);
   EXPECT_THAT(refused(less, gpu), HasSubstr("(scratch)"));
 }
 
 TEST(LibraryCheck, CopiesStayInTheirOperandsAndDoNotMeet) {
-  const plan::LibraryCall copy = validCall("copy").wire();
+  const plan::Instruction copy = validCall("copy").instruction();
   EXPECT_THAT(check(with(copy, "source_offset", 7)).message(),  // rows go backwards from it
               HasSubstr("its source begins 1 elements before its operand"));
   EXPECT_THAT(check(with(copy, "destination_stride1", 2)).message(),  // columns three long, two apart
@@ -253,7 +259,7 @@ TEST(LibraryBytes, CountThreadsAndStreams) {
   plan.set_max_threads(3);
   EXPECT_EQ(plan::libraryBytes(plan), 0u);
   plan::Instruction* small = plan.add_body();
-  *small->mutable_call() = validCall("gemm").wire();
+  *small = validCall("gemm").instruction();
   const uint64_t one = plan::libraryBytes(plan);
   EXPECT_GT(one, 0u);
   EXPECT_EQ(one % 3, 0u);

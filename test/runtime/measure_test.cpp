@@ -27,10 +27,10 @@ constexpr double kSlowdown = 0.25;
 // Between the GPU and the host's memory; small copies run at a part of the rate.
 constexpr double kCopyLatency = 5e-6, kToDevice = 5e10, kToHost = 4e10, kHalfCopy = 1e5;
 
-double copySeconds(const plan::Transfer& transfer) {
-  const double bytes = static_cast<double>(transfer.source().bytes());
+double copySeconds(plan::Transfer::Kind kind, uint64_t size) {
+  const double bytes = static_cast<double>(size);
   return kCopyLatency +
-         (bytes + std::min(bytes, kHalfCopy)) / (transfer.kind() == plan::Transfer::TO_DEVICE ? kToDevice : kToHost);
+         (bytes + std::min(bytes, kHalfCopy)) / (kind == plan::Transfer::TO_DEVICE ? kToDevice : kToHost);
 }
 
 // A GPU computes tiles of 128 x 128 in waves of 132; f32 is slower by eight.
@@ -88,8 +88,9 @@ class FormulaContext : public RankContext {
       });
       if (!inside) return Status::error("an operand outside of the arena");
       const double taken = instruction->has_collective() ? transferSeconds(instruction->collective())
-                           : instruction->has_transfer() ? copySeconds(instruction->transfer())
-                                                         : computeSeconds(profile::workOf(*instruction, plan_));
+                           : instruction->has_transfer()
+                               ? copySeconds(instruction->transfer().kind(), plan::sourceOf(*instruction).bytes())
+                               : computeSeconds(profile::workOf(*instruction, plan_));
       seconds[instruction->stream()] += taken;
       all += taken;
       ordered |= instruction->has_wait();
@@ -267,14 +268,10 @@ TEST(Measure, FindsWhatTransfersTake) {
   const profile::Profile p = measured(gpuOptions(), {});
   for (const plan::Transfer::Kind kind : {plan::Transfer::TO_DEVICE, plan::Transfer::TO_HOST}) {
     ASSERT_TRUE(p.knows(kind));
-    plan::Transfer transfer;
-    transfer.set_kind(kind);
     // Small, between the measured sizes, and larger than all of them.
-    for (const auto& [bytes, part] : {std::pair{4096, 0.04}, {1 << 17, 0.1}, {1 << 20, 0.03}, {1 << 28, 0.02}}) {
-      transfer.mutable_source()->set_bytes(static_cast<uint64_t>(bytes));
-      EXPECT_NEAR(p.seconds(kind, static_cast<uint64_t>(bytes)) / copySeconds(transfer), 1, part)
-          << kind << " " << bytes;
-    }
+    for (const auto& [bytes, part] :
+         {std::pair{uint64_t{1} << 12, 0.04}, {1 << 17, 0.1}, {1 << 20, 0.03}, {1 << 28, 0.02}})
+      EXPECT_NEAR(p.seconds(kind, bytes) / copySeconds(kind, bytes), 1, part) << kind << " " << bytes;
   }
   EXPECT_FALSE(p.knows(plan::Transfer::READ_FILE));
   // The host's memory carries what is copied in both directions, and what this machine's processors update.

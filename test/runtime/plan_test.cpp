@@ -58,9 +58,9 @@ TEST(PlanFile, RefusesOtherVersions) {
     return plan::parsePlan(bytesOf(file)).status().message();
   };
   EXPECT_EQ(refused(2),
-            "plan version 2 (made by an older sheaf); this program reads version 3: compile the model again");
-  EXPECT_EQ(refused(4),
-            "plan version 4 (made by a newer sheaf); this program reads version 3: compile the model again");
+            "plan version 2 (made by an older sheaf); this program reads versions 3 and 4: compile the model again");
+  EXPECT_EQ(refused(5),
+            "plan version 5 (made by a newer sheaf); this program reads versions 3 and 4: compile the model again");
 }
 
 TEST(PlanFile, MissingFolderIsAnError) {
@@ -99,11 +99,11 @@ plan::Instruction& first(plan::Plan& plan, plan::Instruction::KindCase kind) {
   return *plan.mutable_body(0);
 }
 
-plan::Collective& collective(plan::Plan& plan) {
-  return *first(plan, plan::Instruction::kCollective).mutable_collective();
+plan::Instruction& collective(plan::Plan& plan) {
+  return first(plan, plan::Instruction::kCollective);
 }
-plan::KernelLaunch& kernel(plan::Plan& plan) {
-  return *first(plan, plan::Instruction::kKernel).mutable_kernel();
+plan::Instruction& kernel(plan::Plan& plan) {
+  return first(plan, plan::Instruction::kKernel);
 }
 
 // A copied tensor with the bytes of a parameter.
@@ -253,9 +253,7 @@ const Mutant kMutants[] = {
     {"Nothing", [](auto& p) { p.mutable_body(0)->clear_kind(); }, "has no kind"},
     {"Event", [](auto& p) { first(p, plan::Instruction::kWait).mutable_wait()->set_event(2); },
      "event index 2 is out of range: the plan has 2"},
-    {"InputBytes",
-     [](auto& p) { first(p, plan::Instruction::kInput).mutable_input()->mutable_destination()->set_bytes(8); },
-     "needs"},
+    {"InputBytes", [](auto& p) { first(p, plan::Instruction::kInput).mutable_operands(0)->set_bytes(8); }, "needs"},
     {"OperandBuffer", [](auto& p) { kernel(p).mutable_operands(0)->set_buffer(1000); },
      "operand 0's buffer index 1000 is out of range: the plan has"},
     {"OperandOutside", [](auto& p) { kernel(p).mutable_operands(0)->set_offset(8); }, "outside buffer 'parameters'"},
@@ -285,17 +283,18 @@ const Mutant kMutants[] = {
      "operand 2 is written where operand 1 lies"},
     {"KernelWritesTwice", [](auto& p) { kernel(p).mutable_operands(0)->set_buffer(kernel(p).operands(2).buffer()); },
      "operand 0 is written where operand 2 lies"},
-    {"KernelIndex", [](auto& p) { kernel(p).set_kernel(1); }, "kernel index 1 is out of range: the plan has 1"},
-    {"KernelRows", [](auto& p) { kernel(p).set_rows(-1); }, "rows"},
-    {"KernelMoreRows", [](auto& p) { kernel(p).set_rows(kernel(p).rows() + 1); }, "rows"},
-    {"KernelBlock", [](auto& p) { kernel(p).set_block(4); }, "blocks of 4"},
+    {"KernelIndex", [](auto& p) { kernel(p).mutable_kernel()->set_kernel(1); },
+     "kernel index 1 is out of range: the plan has 1"},
+    {"KernelRows", [](auto& p) { kernel(p).mutable_kernel()->set_rows(-1); }, "rows"},
+    {"KernelMoreRows", [](auto& p) { kernel(p).mutable_kernel()->set_rows(kernel(p).kernel().rows() + 1); }, "rows"},
+    {"KernelBlock", [](auto& p) { kernel(p).mutable_kernel()->set_block(4); }, "blocks of 4"},
     {"CallFunction", [](auto& p) { first(p, plan::Instruction::kCall).mutable_call()->set_function("exec"); }, "exec"},
     // cuBLASLt's workspace: see kDeviceAlignment.
     {"ScratchAlignmentOnAGpu",
      [](auto& p) {
        for (plan::Instruction& instruction : *p.mutable_body()) {
          if (!instruction.has_call() || instruction.call().device_scratch() == 0) continue;
-         plan::Operand& scratch = *instruction.mutable_call()->mutable_operands()->rbegin();
+         plan::Operand& scratch = *instruction.mutable_operands()->rbegin();
          plan::Buffer* buffer = p.add_buffers();
          *buffer = p.buffers(static_cast<int>(scratch.buffer()));
          buffer->set_offset(plan::aligned(p.memory().peak_bytes()) / 256 * 256 + 384);
@@ -307,20 +306,22 @@ const Mutant kMutants[] = {
      "body instruction 6 (gemm 'gemm' on stream compute): its scratch on a GPU starts at byte 1054592 of the arena, "
      "but "
      "must start at a multiple of 256: compile the model again"},
-    {"CollectiveOp", [](auto& p) { collective(p).set_op(plan::CollectiveOp(9)); }, "its collective is unknown"},
-    {"CollectivePhase", [](auto& p) { collective(p).clear_phase(); }, "its phase is not known"},
-    {"CollectiveCount", [](auto& p) { collective(p).set_count(63); }, "it needs 252"},
-    {"CollectiveOverflow", [](auto& p) { collective(p).set_count(uint64_t{1} << 62); }, "out of range"},
-    {"CollectiveType", [](auto& p) { collective(p).set_type(plan::F16); }, "it needs 128"},
-    {"CollectiveBucket", [](auto& p) { collective(p).set_bucket("none"); }, "bucket 'none'"},
-    {"CollectiveCommunicator", [](auto& p) { collective(p).set_communicator(1); },
+    {"CollectiveOp", [](auto& p) { collective(p).mutable_collective()->set_op(plan::CollectiveOp(9)); },
+     "its collective is unknown"},
+    {"CollectivePhase", [](auto& p) { collective(p).mutable_collective()->clear_phase(); }, "its phase is not known"},
+    {"CollectiveCount", [](auto& p) { collective(p).mutable_collective()->set_count(63); }, "it needs 252"},
+    {"CollectiveOverflow", [](auto& p) { collective(p).mutable_collective()->set_count(uint64_t{1} << 62); },
+     "out of range"},
+    {"CollectiveType", [](auto& p) { collective(p).mutable_collective()->set_type(plan::F16); }, "it needs 128"},
+    {"CollectiveBucket", [](auto& p) { collective(p).mutable_collective()->set_bucket("none"); }, "bucket 'none'"},
+    {"CollectiveCommunicator", [](auto& p) { collective(p).mutable_collective()->set_communicator(1); },
      "communicator index 1 is out of range: the plan has 1"},
     {"CollectiveOverlap",
      [](auto& p) {
-       *collective(p).mutable_source() = collective(p).destination();
-       collective(p).mutable_source()->set_bytes(256);
-       collective(p).mutable_source()->set_offset(128);
-       collective(p).mutable_source()->set_access(plan::READ);
+       plan::Operand& source = *collective(p).mutable_operands(0) = collective(p).operands(1);
+       source.set_bytes(256);
+       source.set_offset(128);
+       source.set_access(plan::READ);
      },
      "overlap"},
     {"UpdateBucket", [](auto& p) { first(p, plan::Instruction::kKernel).set_updates_bucket(2); },
@@ -385,7 +386,8 @@ plan::Plan touching(const std::vector<std::pair<uint32_t, plan::Access>>& access
     buffer->set_bytes(bytes);
   }
   auto add = [](plan::Instruction* instruction, uint32_t buffer, plan::Access access) {
-    plan::Operand* operand = instruction->mutable_call()->add_operands();
+    instruction->mutable_call();
+    plan::Operand* operand = instruction->add_operands();
     operand->set_buffer(buffer);
     operand->set_bytes(1);
     operand->set_access(access);

@@ -24,9 +24,9 @@ plan::Operand operandOf(uint64_t bytes, plan::Access access) {
 }
 
 Work workOfCall(plan::LibraryCall call, std::initializer_list<plan::Operand> operands) {
-  for (const plan::Operand& operand : operands) *call.add_operands() = operand;
   plan::Instruction instruction;
   *instruction.mutable_call() = std::move(call);
+  for (const plan::Operand& operand : operands) *instruction.add_operands() = operand;
   return workOf(instruction, plan::Plan());
 }
 
@@ -79,7 +79,8 @@ TEST(Work, IsNoneBetweenRows) {
   plan::Plan plan;
   plan.add_kernels()->set_padding(8 * 3 * 4);
   plan::Instruction instruction;
-  *instruction.mutable_kernel()->add_operands() = operandOf(8 * 8 * 4, plan::READ);
+  instruction.mutable_kernel();
+  *instruction.add_operands() = operandOf(8 * 8 * 4, plan::READ);
   EXPECT_EQ(workOf(instruction, plan).bytes, 8 * 5 * 4);
 }
 
@@ -107,7 +108,8 @@ TEST(Work, OfAKernelIsItsBytesAndOperations) {
   plan::Plan plan;
   plan.add_kernels()->set_operations(500);
   plan::Instruction instruction;
-  *instruction.mutable_kernel()->add_operands() = operandOf(64, plan::READ_WRITE);
+  instruction.mutable_kernel();
+  *instruction.add_operands() = operandOf(64, plan::READ_WRITE);
   const Work work = workOf(instruction, plan);
   EXPECT_EQ(work.kind, Work::Kind::kKernel);
   EXPECT_EQ(work.bytes, 128);

@@ -82,12 +82,8 @@ TEST(ProofOfEvaluation, SharesTheBytesOfTheStep) {
 TEST(ProofOfEvaluation, RanksMeetInOneOrder) {
   SmallPlan p;
   auto collective = [&](const char* label, uint32_t stream, uint32_t buffer) {
-    p.call(p.evaluation, label, stream, {{buffer, WRITE}});
-    plan::Instruction& instruction = *p.evaluation->rbegin();
-    const plan::Operand to = instruction.call().operands(0);
-    *instruction.mutable_collective()->mutable_destination() = to;
-    *instruction.mutable_collective()->mutable_source() = to;
-    instruction.mutable_collective()->mutable_source()->set_access(WRITE);
+    p.call(p.evaluation, label, stream, {{buffer, WRITE}, {buffer, WRITE}});
+    p.evaluation->rbegin()->mutable_collective();
   };
   collective("one", 0, 1);
   collective("other", 1, 2);
@@ -99,7 +95,7 @@ TEST(ProofOfEvaluation, DigestsNameWhatChanged) {
   p.call(p.body, "update", 0, {{0, WRITE}});
   p.plan.add_outputs()->set_name("logits");
   p.evaluation->Add()->mutable_output()->set_output(plan::TENSOR);
-  plan::Operand& source = *p.evaluation->rbegin()->mutable_output()->mutable_source();
+  plan::Operand& source = *p.evaluation->rbegin()->add_operands();
   source.set_buffer(2), source.set_bytes(256), source.set_access(READ);
   SmallPlan training(p);
   training.plan.clear_evaluation();
@@ -132,7 +128,7 @@ plan::Plan trained() {
   plan::declareMemoryByKind(plan);
   plan::Instruction& loss = *plan.add_evaluation();
   loss.mutable_output()->set_output(plan::LOSS);
-  plan::Operand& source = *loss.mutable_output()->mutable_source();
+  plan::Operand& source = *loss.add_operands();
   source.set_buffer(plan.buckets(0).parameter_buffer()), source.set_bytes(4), source.set_access(READ);
   return plan;
 }
@@ -142,7 +138,7 @@ TEST(VerifyEvaluation, ItWritesNoState) {
   EXPECT_EQ(plan::verifyPlan(plan).message(), "");
   plan::Instruction& zero = *plan.add_evaluation();
   zero.mutable_call()->set_function("zero");
-  plan::Operand& operand = *zero.mutable_call()->add_operands();
+  plan::Operand& operand = *zero.add_operands();
   operand.set_buffer(static_cast<uint32_t>(plan.buffers_size() - 1)), operand.set_bytes(128), operand.set_access(WRITE);
   EXPECT_EQ(plan::verifyPlan(plan).message(), "");
   operand.set_buffer(plan.buckets(0).parameter_buffer());
@@ -164,7 +160,7 @@ TEST(VerifyEvaluation, Outputs) {
     plan::Instruction& write = *p.add_evaluation();
     write = p.evaluation(0);
     write.mutable_output()->set_output(plan::TENSOR);
-    write.mutable_output()->mutable_source()->set_bytes(static_cast<uint64_t>(rows) * 4);
+    write.mutable_operands(0)->set_bytes(static_cast<uint64_t>(rows) * 4);
     return output;
   };
   EXPECT_EQ(message([&](auto& p) { tensor(p, 4); }), "");

@@ -48,13 +48,13 @@ struct Wrong {
 };
 
 plan::Operand& source(DurablePlan& p, int at) {
-  return *p.plan.mutable_body(at)->mutable_transfer()->mutable_source();
+  return *p.plan.mutable_body(at)->mutable_operands(0);
 }
 plan::Operand& destination(DurablePlan& p, int at) {
-  return *p.plan.mutable_body(at)->mutable_transfer()->mutable_destination();
+  return *p.plan.mutable_body(at)->mutable_operands(1);
 }
-plan::Persist& persist(DurablePlan& p) {
-  return *p.plan.mutable_body(p.persistAt())->mutable_persist();
+plan::Instruction& persist(DurablePlan& p) {
+  return *p.plan.mutable_body(p.persistAt());
 }
 
 class WrongGenerations : public ::testing::TestWithParam<Wrong> {};
@@ -85,10 +85,11 @@ INSTANTIATE_TEST_SUITE_P(
               "operands 1 and 2 are not all of generation 0"},
         Wrong{"NoVote", [](DurablePlan& p) { persist(p).mutable_operands()->DeleteSubrange(0, 1); },
               "it has 4 operands, it needs 5"},
-        Wrong{"OtherCommunicator", [](DurablePlan& p) { persist(p).set_communicator(7); },
+        Wrong{"OtherCommunicator", [](DurablePlan& p) { persist(p).mutable_persist()->set_communicator(7); },
               "its communicator is not one of all ranks"},
         // Collectives of one communicator on two streams that nothing orders.
-        Wrong{"SharedCommunicator", [](DurablePlan& p) { persist(p).set_communicator(0); }, "may deadlock"},
+        Wrong{"SharedCommunicator", [](DurablePlan& p) { persist(p).mutable_persist()->set_communicator(0); },
+              "may deadlock"},
         Wrong{"WrittenInPlace", [](DurablePlan& p) { destination(p, p.storeAt()).set_buffer(p.homes[0]); },
               "which is written: it is what a run goes on from after a crash"},
         Wrong{"NextBeforeItIsWritten", [](DurablePlan& p) { source(p, p.fetchAt()).set_buffer(p.next[0]); },
@@ -103,10 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"NextInTheEpilogue",
               [](DurablePlan& p) {
                 *p.plan.add_epilogue() = plan::Instruction(p.plan.body(p.fetchAt()));
-                p.plan.mutable_epilogue(p.plan.epilogue_size() - 1)
-                    ->mutable_transfer()
-                    ->mutable_source()
-                    ->set_buffer(p.next[0]);
+                p.plan.mutable_epilogue(p.plan.epilogue_size() - 1)->mutable_operands(0)->set_buffer(p.next[0]);
               },
               "a next generation"},
         // The next step writes over what other ranks may still have to go on from.

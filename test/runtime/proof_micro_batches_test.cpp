@@ -86,7 +86,8 @@ TEST(ProofOfMicroBatches, DigestsFollowTurns) {
   bucket.set_name("weights");
   p.plan.add_inputs()->set_name("x");
   auto read = [&](List* list, uint32_t buffer) {
-    plan::Operand& to = *list->Add()->mutable_input()->mutable_destination();
+    list->Add()->mutable_input();
+    plan::Operand& to = *list->rbegin()->add_operands();
     to.set_buffer(buffer), to.set_bytes(256), to.set_access(WRITE);
   };
   read(p.part, 1);
@@ -173,10 +174,9 @@ TEST(MicroBatches, PartsFollowTheCounterOfEachGroup) {
 TEST(ProofOfMicroBatches, SumsThatGoOn) {
   auto reduces = [](plan::Plan& p, plan::CollectiveOp op) -> plan::Operand& {
     for (plan::Instruction& instruction : *p.mutable_body())
-      if (instruction.has_collective() && instruction.collective().op() == op)
-        return *instruction.mutable_collective()->mutable_destination();
+      if (instruction.has_collective() && instruction.collective().op() == op) return *instruction.mutable_operands(1);
     ADD_FAILURE() << "no such collective";
-    return *p.mutable_body(0)->mutable_collective()->mutable_destination();
+    return *p.mutable_body(0)->add_operands();
   };
   plan::Plan inPlace = TrainingPlan(2, 1, 8).plan, apart = TrainingPlan(2, 2, 8).plan;
   EXPECT_TRUE(plan::verifyPlan(inPlace).ok());

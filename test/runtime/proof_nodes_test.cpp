@@ -32,7 +32,7 @@ struct NodesPlan : SmallPlan {
   void part(const char* label, plan::Access access, plan::Axis axis, uint64_t stride, uint64_t bytes,
             uint64_t offset = 0) {
     kernel(body, label, {{0, access}});
-    plan::Operand& operand = *body->rbegin()->mutable_kernel()->mutable_operands(0);
+    plan::Operand& operand = *body->rbegin()->mutable_operands(0);
     set(operand, axis, stride, bytes, access);
     operand.set_offset(offset);
   }
@@ -40,7 +40,7 @@ struct NodesPlan : SmallPlan {
   void piece(const char* label, plan::Access access) { part(label, access, NODE, 96, 96); }
   void whole(const char* label, plan::Access access) { part(label, access, WORLD, 0, 192); }
   // Of the buffer's shards, in place.
-  plan::Collective& hop(const char* label, plan::Axis axis) {
+  void hop(const char* label, plan::Axis axis) {
     Instruction& instruction = *body->Add();
     instruction.set_label(label);
     plan::Collective& collective = *instruction.mutable_collective();
@@ -49,13 +49,12 @@ struct NodesPlan : SmallPlan {
     collective.set_type(plan::F32);
     collective.set_count(axis == NODE ? 24 : 8);
     const bool network = axis == NETWORK;
-    set(*collective.mutable_source(), network ? WORLD : NODE, network ? 32 : 96, network ? 32 : 96, READ);
-    set(*collective.mutable_destination(), network ? NODE : WORLD, network ? 96 : 0, network ? 96 : 192, WRITE);
-    return collective;
+    set(*instruction.add_operands(), network ? WORLD : NODE, network ? 32 : 96, network ? 32 : 96, READ);
+    set(*instruction.add_operands(), network ? NODE : WORLD, network ? 96 : 0, network ? 96 : 192, WRITE);
   }
   void stateFromBuffer() {
     whole("reader", READ);
-    plan::Operand& state = *body->rbegin()->mutable_kernel()->add_operands();
+    plan::Operand& state = *body->rbegin()->add_operands();
     state.set_buffer(2), state.set_bytes(256), state.set_access(WRITE);
   }
 };

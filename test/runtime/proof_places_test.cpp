@@ -26,7 +26,7 @@ TEST(Proof, ARanksOwnPartStaysInIt) {
   SmallPlan p;
   p.call(p.body, "own part", 0, {{0, WRITE}}, 64);
   EXPECT_EQ(p.proof(), "");
-  p.body->Mutable(0)->mutable_call()->mutable_operands(0)->set_offset(8);
+  p.body->Mutable(0)->mutable_operands(0)->set_offset(8);
   EXPECT_THAT(p.proof(),
               AllOf(HasSubstr("'own part'"), HasSubstr("operand 0 is not within the rank's own part of buffer 'x'"),
                     HasSubstr("64 bytes at 8 + rank * 64 reach into the next rank's part")));
@@ -44,8 +44,8 @@ TEST(Proof, RanksInTheMiddleCount) {
   p.plan.add_buckets()->set_parameter_buffer(2);
   auto part = [&](const char* label, uint64_t begin, uint64_t end) {
     p.kernel(p.body, label, {{0, WRITE}});
-    p.body->rbegin()->mutable_kernel()->mutable_operands(0)->set_offset(begin);
-    p.body->rbegin()->mutable_kernel()->mutable_operands(0)->set_bytes(end - begin);
+    p.body->rbegin()->mutable_operands(0)->set_offset(begin);
+    p.body->rbegin()->mutable_operands(0)->set_bytes(end - begin);
   };
   part("middle", 64, 192);
   part("first", 0, 64);
@@ -68,7 +68,7 @@ TEST(Proof, AStridedWriteLeavesItsGapsAsTheyWere) {
   p.alternate(p.body, "odd", 1, 0, true);
   p.kernel(p.body, "reader", {{0, READ}, {2, WRITE}});
   EXPECT_EQ(p.proof(), "");
-  p.body->Mutable(2)->mutable_kernel()->mutable_operands(0)->set_bytes(240);
+  p.body->Mutable(2)->mutable_operands(0)->set_bytes(240);
   SmallPlan late(p), early(p);
   late.body->SwapElements(1, 2);  // what it reads the step before has written, but nothing before the first
   EXPECT_THAT(late.proof(), AllOf(HasSubstr("body instruction 1 (kernel 'reader' on stream a) reads bytes [8, 16)"),
@@ -79,9 +79,9 @@ TEST(Proof, AStridedWriteLeavesItsGapsAsTheyWere) {
   thief.set_name("thief");
   thief.set_bytes(128);
   early.kernel(early.body, "thief", {{3, WRITE}});
-  early.body->rbegin()->mutable_kernel()->mutable_operands(0)->set_bytes(128);
+  early.body->rbegin()->mutable_operands(0)->set_bytes(128);
   early.body->SwapElements(3, 2), early.body->SwapElements(2, 1);
-  early.body->Mutable(3)->mutable_kernel()->mutable_operands(0)->set_offset(8);
+  early.body->Mutable(3)->mutable_operands(0)->set_offset(8);
   EXPECT_THAT(early.proof(), AllOf(HasSubstr("'reader' on stream a) reads bytes [16, 24) of buffer 'x'"),
                                    HasSubstr("'odd' on stream a) has written in part")));
 }
@@ -92,8 +92,8 @@ TEST(Proof, AGapNamesTheInstructionThatLeftIt) {
   p.plan.add_constants()->set_buffer(1);
   p.alternate(p.body, "even", 1, 0, false);
   p.kernel(p.body, "second half", {{0, WRITE}});
-  p.body->rbegin()->mutable_kernel()->mutable_operands(0)->set_offset(128);
-  p.body->rbegin()->mutable_kernel()->mutable_operands(0)->set_bytes(128);
+  p.body->rbegin()->mutable_operands(0)->set_offset(128);
+  p.body->rbegin()->mutable_operands(0)->set_bytes(128);
   p.kernel(p.body, "reader", {{0, READ}, {2, WRITE}});
   EXPECT_THAT(p.proof(), AllOf(HasSubstr("'reader' on stream a) reads bytes [8, 16) of buffer 'x'"),
                                HasSubstr("'even' on stream a) has written in part")));
@@ -125,11 +125,11 @@ TEST(Proof, OneCallsResultsMayTakeTurnsInABuffer) {
   call.add_attributes()->set_name("scale");
   call.mutable_attributes()->rbegin()->set_real(1);
   for (int i = 0; i < 3; ++i) {
-    call.mutable_operands(6 + i)->set_offset(static_cast<uint64_t>(4 * i));
-    call.mutable_operands(6 + i)->set_bytes(40);
+    p.body->Mutable(0)->mutable_operands(6 + i)->set_offset(static_cast<uint64_t>(4 * i));
+    p.body->Mutable(0)->mutable_operands(6 + i)->set_bytes(40);
   }
   EXPECT_EQ(p.proof(), "");
-  call.mutable_operands(8)->set_offset(4);
+  p.body->Mutable(0)->mutable_operands(8)->set_offset(4);
   EXPECT_THAT(p.proof(), AllOf(HasSubstr("writes operand 8 (value_gradient)"), HasSubstr("operand 7 (key_gradient)")));
 }
 

@@ -72,7 +72,7 @@ class RandomPlan {
     return operand;
   }
 
-  void operand(plan::KernelLaunch& launch, plan::Access access) {
+  void operand(plan::Instruction& launch, plan::Access access) {
     plan::Operand& operand = *launch.add_operands() = anywhere(access);
     const int part = 256 / static_cast<int>(plan.ranks());
     if (plan.ranks_per_node() > 0 && below(4) == 0) {
@@ -93,9 +93,9 @@ class RandomPlan {
   }
 
   // A copy of 128 bytes to every second element of 8 bytes.
-  void alternate(plan::LibraryCall& call) {
-    call.set_function("copy");
-    testing::setAlternate(call);
+  void alternate(plan::Instruction& call) {
+    call.mutable_call()->set_function("copy");
+    testing::setAlternate(*call.mutable_call());
     (*call.add_operands() = anywhere(plan::READ)).set_bytes(128);
     plan::Operand& destination = *call.add_operands() = anywhere(plan::WRITE);
     destination.set_bytes(248);
@@ -124,12 +124,12 @@ class RandomPlan {
       plan::Instruction& instruction = *section.Add();
       instruction.set_stream(static_cast<uint32_t>(stream));
       if (below(5) == 0) {
-        alternate(*instruction.mutable_call());
+        alternate(instruction);
         continue;
       }
       instruction.mutable_kernel()->set_kernel(static_cast<uint32_t>(below(2)));
-      for (int i = 1 + below(2); i > 0; --i) operand(*instruction.mutable_kernel(), plan::READ);
-      operand(*instruction.mutable_kernel(), below(5) ? plan::WRITE : plan::READ_WRITE);
+      for (int i = 1 + below(2); i > 0; --i) operand(instruction, plan::READ);
+      operand(instruction, below(5) ? plan::WRITE : plan::READ_WRITE);
     }
     if (streams_ > 1) order(below(2));
   }

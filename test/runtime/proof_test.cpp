@@ -108,7 +108,7 @@ TEST(Proof, InPlaceIsTheSamePlaceOfAKernel) {
   p.kernel(p.body, "in place", {{0, READ}, {0, WRITE}});
   EXPECT_EQ(p.proof(), "");
   SmallPlan shifted(p), call(p);
-  shifted.body->Mutable(1)->mutable_kernel()->mutable_operands(0)->set_bytes(128);
+  shifted.body->Mutable(1)->mutable_operands(0)->set_bytes(128);
   EXPECT_THAT(shifted.proof(), AllOf(HasSubstr("'in place'"), HasSubstr("writes operand 1 in buffer 'x'")));
   call.call(call.body, "call", 0, {{0, READ}, {0, WRITE}});
   EXPECT_THAT(call.proof(), AllOf(HasSubstr("'call'"), HasSubstr("writes operand 1 in buffer 'x'")));
@@ -119,8 +119,8 @@ TEST(Proof, InPlaceIsTheSamePlaceOfAKernel) {
   apart.kernel(apart.body, "state", {{1, READ}, {2, WRITE}});
   plan::redigest(apart.plan);
   EXPECT_EQ(apart.proof(), "");
-  apart.body->Mutable(1)->mutable_kernel()->mutable_operands(1)->set_buffer(0);
-  apart.body->Mutable(2)->mutable_kernel()->mutable_operands(0)->set_buffer(0);
+  apart.body->Mutable(1)->mutable_operands(1)->set_buffer(0);
+  apart.body->Mutable(2)->mutable_operands(0)->set_buffer(0);
   EXPECT_THAT(apart.proof(), HasSubstr("table dataflow"));
 }
 
@@ -130,8 +130,9 @@ TEST(Proof, CollectivesOfACommunicatorNeedOneOrder) {
     Instruction& instruction = *p.body->Add();
     instruction.set_label(label);
     instruction.set_stream(stream);
-    for (plan::Operand* operand : {instruction.mutable_collective()->mutable_source(),
-                                   instruction.mutable_collective()->mutable_destination()}) {
+    instruction.mutable_collective();
+    for (int i = 0; i < 2; ++i) {
+      plan::Operand* operand = instruction.add_operands();
       operand->set_buffer(buffer);
       operand->set_bytes(256);
       operand->set_access(WRITE);
@@ -179,7 +180,7 @@ TEST(Dataflow, ChangesWithWhatIsComputedOnly) {
   independent.plan.mutable_buffers(0)->set_offset(1024);
   EXPECT_EQ(independent.proof(), "");
   SmallPlan other = p;
-  other.plan.mutable_body(2)->mutable_call()->mutable_operands(1)->set_buffer(0);
+  other.plan.mutable_body(2)->mutable_operands(1)->set_buffer(0);
   EXPECT_THAT(other.proof(), HasSubstr("(table dataflow, entry 3) is computed by other operations"));
   SmallPlan inPlace;
   inPlace.plan.add_buckets()->set_parameter_buffer(2);
@@ -272,8 +273,8 @@ TEST(Induction, CoversTheEpilogueTheHostAndPartsOfBuffers) {
   half.copy(half.prologue, "t=c", half.t, half.c);
   half.copy(half.body, "a=t", half.a, half.t);
   half.copy(half.body, "t=d", half.t, half.d);
-  half.body->Mutable(1)->mutable_kernel()->mutable_operands(1)->set_offset(128);
-  for (plan::Operand& operand : *half.body->Mutable(1)->mutable_kernel()->mutable_operands()) operand.set_bytes(128);
+  half.body->Mutable(1)->mutable_operands(1)->set_offset(128);
+  for (plan::Operand& operand : *half.body->Mutable(1)->mutable_operands()) operand.set_bytes(128);
   EXPECT_THAT(half.proof(), AllOf(HasSubstr("'a=t'"), HasSubstr("bytes [128, 256) of buffer 't'")));
   // A prologue that changes the state does so at the start of a run, not at every step.
   CarryingPlan changing;
@@ -303,7 +304,7 @@ TEST(Induction, HoldsForEveryRank) {
   p.call(p.body, "own part", 0, {{p.c, READ}, {p.t, WRITE}}, 128);
   EXPECT_EQ(p.proof(), "");
   // Rank 0 reads the same; rank 1 does not.
-  p.body->Mutable(1)->mutable_call()->mutable_operands(0)->set_shard_stride(0);
+  p.body->Mutable(1)->mutable_operands(0)->set_shard_stride(0);
   EXPECT_THAT(p.proof(),
               AllOf(HasSubstr("'use'"), HasSubstr("of buffer 't'"), HasSubstr("a later step computes something else")));
 }
@@ -313,7 +314,8 @@ TEST(Induction, InputsOfAnotherStepAreOtherValues) {
   CarryingPlan p;
   p.plan.add_inputs()->set_name("rows");
   auto readInput = [&](List* list) {
-    plan::Operand& operand = *list->Add()->mutable_input()->mutable_destination();
+    list->Add()->mutable_input();
+    plan::Operand& operand = *list->rbegin()->add_operands();
     operand.set_buffer(p.t);
     operand.set_bytes(256);
     operand.set_access(WRITE);

@@ -24,14 +24,14 @@ plan::Instruction transfer(Transfer::Kind kind, uint32_t from, uint32_t to, uint
   plan::Instruction instruction;
   instruction.set_stream(stream);
   instruction.set_label(plan::word(kind));
-  Transfer& transfer = *instruction.mutable_transfer();
-  transfer.set_kind(kind);
-  transfer.mutable_source()->set_buffer(from);
-  transfer.mutable_source()->set_access(READ);
-  transfer.mutable_destination()->set_buffer(to);
-  transfer.mutable_destination()->set_access(WRITE);
-  for (plan::Operand* operand : {transfer.mutable_source(), transfer.mutable_destination()})
-    operand->set_bytes(bytes), operand->set_shard_stride(stride);
+  instruction.mutable_transfer()->set_kind(kind);
+  for (uint32_t buffer : {from, to}) {
+    plan::Operand& operand = *instruction.add_operands();
+    operand.set_buffer(buffer);
+    operand.set_access(instruction.operands_size() == 1 ? READ : WRITE);
+    operand.set_bytes(bytes);
+    operand.set_shard_stride(stride);
+  }
   return instruction;
 }
 
@@ -72,9 +72,7 @@ TEST(ProofOfTransfers, APlanComputesTheSameWhereverItsBuffersLie) {
     HostPlan twice;
     twice.move(Transfer::TO_DEVICE, 3, 1, 0, 128);
     twice.move(Transfer::TO_DEVICE, 3, 1, 0, 128);
-    for (plan::Operand* operand : {twice.body->Mutable(1)->mutable_transfer()->mutable_source(),
-                                   twice.body->Mutable(1)->mutable_transfer()->mutable_destination()})
-      operand->set_offset(128);
+    for (plan::Operand& operand : *twice.body->Mutable(1)->mutable_operands()) operand.set_offset(128);
     twice.kernel(twice.body, "update", {{1, READ_WRITE}}, part);
     twice.move(Transfer::TO_HOST, 1, 3);
     EXPECT_EQ(dataflow(twice.plan), dataflow(plain.plan)) << part;
@@ -131,11 +129,10 @@ TEST(ProofOfTransfers, AStoreAndAFetchOfOneHomeAreOrdered) {
 TEST(ProofOfTransfers, PartsThatDoNotFitEachOtherAreFollowed) {
   HostPlan p;
   p.move(Transfer::TO_DEVICE, 3, 2, 0, 128, 128);
-  p.body->Mutable(0)->mutable_transfer()->mutable_source()->set_shard_stride(0);
+  p.body->Mutable(0)->mutable_operands(0)->set_shard_stride(0);
   p.kernel(p.body, "update", {{2, READ_WRITE}});
   EXPECT_FALSE(dataflow(p.plan).empty());
-  p.body->Mutable(0)->mutable_transfer()->mutable_source()->Swap(
-      p.body->Mutable(0)->mutable_transfer()->mutable_destination());
+  p.body->Mutable(0)->mutable_operands()->SwapElements(0, 1);
   EXPECT_FALSE(dataflow(p.plan).empty());
 }
 
@@ -180,7 +177,7 @@ struct Moved : TrainingPlan {
     for (Instruction& instruction : *p.mutable_body()) {
       const bool update = instruction.updates_bucket() > 0;
       if (update)
-        for (Operand& operand : *instruction.mutable_kernel()->mutable_operands())
+        for (Operand& operand : *instruction.mutable_operands())
           if (operand.buffer() == home) operand.set_buffer(image);
       const bool file = space == Buffer::FILE;
       if (update) fetch = body.size();
@@ -193,7 +190,7 @@ struct Moved : TrainingPlan {
     redigest(p);
   }
   std::string verified() const { return verifiedAndProved(plan); }
-  plan::Transfer& fetched() { return *plan.mutable_body(fetch)->mutable_transfer(); }
+  plan::Instruction& fetched() { return *plan.mutable_body(fetch); }
 
   uint32_t home = 0, image = 0;
   int fetch = 0;
@@ -232,12 +229,13 @@ TEST_P(WrongTransfers, AreRefused) {
 INSTANTIATE_TEST_SUITE_P(
     VerifyTransfers, WrongTransfers,
     ::testing::Values(
-        Wrong{"Kind", [](Moved& m) { m.fetched().set_kind(Transfer::TO_HOST); },
+        Wrong{"Kind", [](Moved& m) { m.fetched().mutable_transfer()->set_kind(Transfer::TO_HOST); },
               "it moves bytes from space host to device, which is not what to_host does"},
-        Wrong{"NoKind", [](Moved& m) { m.fetched().set_kind(Transfer::KIND_UNSPECIFIED); }, "its kind is not known"},
-        Wrong{"SameSpace", [](Moved& m) { m.fetched().mutable_source()->set_buffer(m.image); },
+        Wrong{"NoKind", [](Moved& m) { m.fetched().mutable_transfer()->set_kind(Transfer::KIND_UNSPECIFIED); },
+              "its kind is not known"},
+        Wrong{"SameSpace", [](Moved& m) { m.fetched().mutable_operands(0)->set_buffer(m.image); },
               "it moves bytes from space device to device"},
-        Wrong{"OtherPlace", [](Moved& m) { m.fetched().mutable_source()->set_bytes(128); },
+        Wrong{"OtherPlace", [](Moved& m) { m.fetched().mutable_operands(0)->set_bytes(128); },
               "is not at the same place as its destination"},
         Wrong{"OtherSize",
               [](Moved& m) {
@@ -246,24 +244,21 @@ INSTANTIATE_TEST_SUITE_P(
                 m.plan.mutable_memory()->set_peak_bytes(plan::arenaTop(m.plan, Buffer::DEVICE));
               },
               "is not at the same place as its destination"},
-        Wrong{"Access", [](Moved& m) { m.fetched().mutable_source()->set_access(READ_WRITE); },
+        Wrong{"Access", [](Moved& m) { m.fetched().mutable_operands(0)->set_access(READ_WRITE); },
               "it must read its source and write its destination"},
-        Wrong{"Outside", [](Moved& m) { m.fetched().mutable_source()->set_offset(128); },
+        Wrong{"Outside", [](Moved& m) { m.fetched().mutable_operands(0)->set_offset(128); },
               "lies outside buffer 'momentum'"},
         Wrong{"Nothing",
               [](Moved& m) {
-                m.fetched().mutable_source()->set_bytes(0), m.fetched().mutable_destination()->set_bytes(0);
+                for (plan::Operand& o : *m.fetched().mutable_operands()) o.set_bytes(0);
               },
               "it moves nothing"},
         Wrong{"Computation",
-              [](Moved& m) {
-                m.plan.mutable_body(m.fetch + 1)->mutable_kernel()->mutable_operands(2)->set_buffer(m.home);
-              },
+              [](Moved& m) { m.plan.mutable_body(m.fetch + 1)->mutable_operands(2)->set_buffer(m.home); },
               "operand 2 is buffer 'momentum' in space host, which only transfers and launches on the host reach"},
         Wrong{"Blocks",
               [](Moved& m) {
-                for (plan::Operand* o : {m.fetched().mutable_source(), m.fetched().mutable_destination()})
-                  o->set_bytes(128);
+                for (plan::Operand& o : *m.fetched().mutable_operands()) o.set_bytes(128);
               },
               "is not one of whole blocks of 4096 bytes", Buffer::FILE},
         Wrong{"FileOffset",
@@ -322,7 +317,7 @@ struct OnHost : TrainingPlan {
         continue;
       }
       std::vector<plan::Instruction> after;
-      for (plan::Operand& operand : *instruction.mutable_kernel()->mutable_operands()) {
+      for (plan::Operand& operand : *instruction.mutable_operands()) {
         if (operand.buffer() == home) continue;
         Buffer copy = p.buffers(static_cast<int>(operand.buffer()));
         copy.set_name(copy.name() + ".host");
@@ -348,7 +343,7 @@ struct OnHost : TrainingPlan {
     redigest(p);
   }
   std::string verified() const { return verifiedAndProved(plan); }
-  plan::KernelLaunch& launch() { return *plan.mutable_body(update)->mutable_kernel(); }
+  plan::Instruction& launch() { return *plan.mutable_body(update); }
 
   uint32_t home = 0;
   int update = 0;
@@ -408,7 +403,7 @@ TEST_P(WrongUpdatesOnHost, AreRefused) {
 INSTANTIATE_TEST_SUITE_P(
     VerifyUpdatesOnHost, WrongUpdatesOnHost,
     ::testing::Values(
-        WrongOnHost{"OnTheDevice", [](OnHost& p) { p.launch().set_on_host(false); },
+        WrongOnHost{"OnTheDevice", [](OnHost& p) { p.launch().mutable_kernel()->set_on_host(false); },
                     "in space host, which only transfers and launches on the host reach"},
         WrongOnHost{"Operand",
                     [](OnHost& p) { p.launch().mutable_operands(0)->set_buffer(p.plan.buckets(0).parameter_buffer()); },

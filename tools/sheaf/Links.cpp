@@ -27,7 +27,7 @@ Resources resourcesOf(const plan::Plan& plan, const Links& links, const PlanLoop
   for (size_t op = 0; op < loop.instructions.size(); ++op)
     if (const plan::Instruction& instruction = *step[static_cast<size_t>(loop.instructions[op])];
         instruction.has_transfer())
-      moved[size_t(loop.loop.ops[op].unit)] += instruction.transfer().source().bytes();
+      moved[size_t(loop.loop.ops[op].unit)] += plan::sourceOf(instruction).bytes();
   Resources resources;
   const Bound& bound = links.bound;
   auto add = [&](BoundBy by, const char* name, double seconds, double least, uint64_t bytes) {
@@ -87,7 +87,7 @@ Wear wearOf(const plan::Plan& plan, const profile::Profile& machine, double step
   Wear wear;
   for (const plan::Instruction* instruction : plan::stepInstructions(plan)) {
     if (instruction->has_transfer() && instruction->transfer().kind() == plan::Transfer::WRITE_FILE)
-      wear.stepBytes += instruction->transfer().source().bytes();
+      wear.stepBytes += plan::sourceOf(*instruction).bytes();
     wear.persists |= instruction->has_persist();
   }
   if (wear.persists) wear.persistSeconds = machine.persistSeconds();

@@ -141,7 +141,7 @@ Status CpuContext::issue(const plan::Instruction& instruction, std::shared_ptr<c
         work.function = made->second;
         break;
       }
-      Expected<Function> function = makeLibraryFunction(instruction.call(), plan.training().seed());
+      Expected<Function> function = makeLibraryFunction(instruction, plan.training().seed());
       if (!function.ok()) return fail(function.status());
       work.function = std::move(*function);
       break;
@@ -181,21 +181,21 @@ Status CpuContext::execute(const Work& work, ComputePool& pool) {
   switch (instruction.kind_case()) {
     case plan::Instruction::kKernel:
       if (instruction.updates_bucket() > 0 && work.step && work.step->onGradient) {
-        const plan::Operand& gradient = instruction.kernel().operands(1);
+        const plan::Operand& gradient = instruction.operands(1);
         work.step->onGradient(rank_, instruction.updates_bucket() - 1, {address(gradient), gradient.bytes()});
       }
-      return launch(instruction.kernel(), pool);
+      return launch(instruction, pool);
     case plan::Instruction::kCall:
       return call(work, pool);
     case plan::Instruction::kCollective:
-      return collective(instruction.collective());
+      return collective(instruction);
     case plan::Instruction::kRecord:
       events_.reach(work.record);
       return Status();
     case plan::Instruction::kWait:
       return events_.wait(work.record, instruction.stream()) ? Status() : world_->abort.status();
     case plan::Instruction::kInput: {
-      const plan::Operand& destination = instruction.input().destination();
+      const plan::Operand& destination = plan::destinationOf(instruction);
       if (!work.step || !work.step->readInput) return Status::error("the step has no input data");
       const Status read =
           work.step->readInput(rank_, instruction.input().input(), {address(destination), destination.bytes()});
@@ -204,7 +204,7 @@ Status CpuContext::execute(const Work& work, ComputePool& pool) {
       return read;
     }
     case plan::Instruction::kScalars: {
-      const plan::Operand& destination = instruction.scalars().destination();
+      const plan::Operand& destination = plan::destinationOf(instruction);
       if (!work.step || work.step->scalars.size() * sizeof(float) > destination.bytes())
         return Status::error("the step has another number of scalars than the plan");
       std::memcpy(address(destination), work.step->scalars.data(), work.step->scalars.size() * sizeof(float));
@@ -213,7 +213,7 @@ Status CpuContext::execute(const Work& work, ComputePool& pool) {
     case plan::Instruction::kOutput:
       return writeOutput(work);
     case plan::Instruction::kTransfer:
-      return transfer(instruction.transfer(), work.odd);
+      return transfer(instruction, work.odd);
     case plan::Instruction::kPersist:
     case plan::Instruction::KIND_NOT_SET:
       break;
@@ -221,42 +221,45 @@ Status CpuContext::execute(const Work& work, ComputePool& pool) {
   return Status::error("the instruction is empty");
 }
 
-Status CpuContext::launch(const plan::KernelLaunch& launch, ComputePool& pool) {
-  KernelEntry entry = world_->kernels->entry(launch.kernel());
-  if (!entry) return missing("kernel", launch.kernel());
+Status CpuContext::launch(const plan::Instruction& instruction, ComputePool& pool) {
+  const uint32_t kernel = instruction.kernel().kernel();
+  KernelEntry entry = world_->kernels->entry(kernel);
+  if (!entry) return missing("kernel", kernel);
   // Kernels have few operands; more than this is not a plan of our compiler.
   constexpr int kMaxOperands = 256;
   void* args[kMaxOperands];
-  if (launch.operands_size() > kMaxOperands) return Status::error("a kernel has more than 256 operands");
-  for (int i = 0; i < launch.operands_size(); ++i) args[i] = address(launch.operands(i));
-  runKernel(entry, args, launch, pool);
+  if (instruction.operands_size() > kMaxOperands) return Status::error("a kernel has more than 256 operands");
+  for (int i = 0; i < instruction.operands_size(); ++i) args[i] = address(instruction.operands(i));
+  runKernel(entry, args, instruction, pool);
   return Status();
 }
 
 Status CpuContext::call(const Work& work, ComputePool& pool) {
-  const plan::LibraryCall& call = work.instruction->call();
-  std::vector<std::byte*> operands(call.operands_size());
-  for (int i = 0; i < call.operands_size(); ++i) operands[i] = address(call.operands(i));
-  std::byte* scratch = call.scratch_per_thread() > 0 && !operands.empty() ? operands.back() : nullptr;
+  const plan::Instruction& instruction = *work.instruction;
+  std::vector<std::byte*> operands(instruction.operands_size());
+  for (int i = 0; i < instruction.operands_size(); ++i) operands[i] = address(instruction.operands(i));
+  std::byte* scratch = instruction.call().scratch_per_thread() > 0 && !operands.empty() ? operands.back() : nullptr;
   const int64_t piece = work.step ? work.step->pieceOf(rank_) : rank_;
   return work.function->run({pool, operands.data(), scratch, piece, work.step ? work.step->step : 0});
 }
 
-Status CpuContext::collective(const plan::Collective& collective) {
+Status CpuContext::collective(const plan::Instruction& instruction) {
+  const plan::Collective& collective = instruction.collective();
   if (collective.communicator() >= world_->communicators.size())
     return missing("communicator", collective.communicator());
   const plan::Axis axis = plan::axisOf(*world_->plan, collective);
   auto& groups = world_->communicators[collective.communicator()];
   const auto group = groups.find(plan::groupOn(*world_->plan, axis, rank_));
   if (group == groups.end()) return missing("communicator", collective.communicator());
-  return group->second->run(plan::placeOn(*world_->plan, axis, rank_),
-                            {collective.op(), collective.type(), collective.count(), address(collective.source()),
-                             address(collective.destination()), plan::continues(collective)},
-                            peerReadListener());
+  return group->second->run(
+      plan::placeOn(*world_->plan, axis, rank_),
+      {collective.op(), collective.type(), collective.count(), address(plan::sourceOf(instruction)),
+       address(plan::destinationOf(instruction)), plan::continues(instruction)},
+      peerReadListener());
 }
 
-Status CpuContext::transfer(const plan::Transfer& transfer, bool odd) {
-  const plan::Operand &from = transfer.source(), &to = transfer.destination();
+Status CpuContext::transfer(const plan::Instruction& instruction, bool odd) {
+  const plan::Operand &from = plan::sourceOf(instruction), &to = plan::destinationOf(instruction);
   if (spaceOf(from) == plan::Buffer::FILE) return file_->read(offsetOf(from, odd), {address(to), to.bytes()});
   if (spaceOf(to) == plan::Buffer::FILE) return file_->write(offsetOf(to, odd), {address(from), from.bytes()});
   std::memcpy(address(to), address(from), from.bytes());
@@ -266,7 +269,7 @@ Status CpuContext::transfer(const plan::Transfer& transfer, bool odd) {
 // The vote is the word of all ranks that they have got so far, before which nothing that follows may overwrite the
 // generation before.
 Status CpuContext::persist(const Work& work) {
-  const plan::Persist& persist = work.instruction->persist();
+  const plan::Instruction& persist = *work.instruction;
   std::span<const std::byte> lossScale;
   if (const int scale = lossScaleIn(persist, *world_->plan); scale >= 0)
     lossScale = {address(persist.operands(scale)), persist.operands(scale).bytes()};
@@ -288,7 +291,7 @@ void CpuContext::awaitStateBefore(const Work& work) {
     if (world_->abort.raised()) return;
 }
 
-Status CpuContext::vote(const plan::Persist& persist) {
+Status CpuContext::vote(const plan::Instruction& persist) {
   if (persist.operands_size() == 0) return Status::error("it has no vote");
   std::byte* const memory = address(persist.operands(0));
   const float one = 1;
@@ -313,18 +316,19 @@ Status CpuContext::verifyChecksum() {
 
 Status CpuContext::writeOutput(const Work& work) {
   const plan::WriteOutput& output = work.instruction->output();
-  const std::byte* source = address(output.source());
+  const plan::Operand& operand = plan::sourceOf(*work.instruction);
+  const std::byte* source = address(operand);
   if (output.output() == plan::TENSOR) {
     if (!work.step || !work.step->writeTensor) return Status();
-    return work.step->writeTensor(rank_, output.tensor(), {source, output.source().bytes()});
+    return work.step->writeTensor(rank_, output.tensor(), {source, operand.bytes()});
   }
   double value = 0;
   if (output.output() == plan::GRADIENT_NORM) {
-    if (output.source().bytes() < sizeof(double)) return Status::error("the gradient norm must be one f64");
+    if (operand.bytes() < sizeof(double)) return Status::error("the gradient norm must be one f64");
     std::memcpy(&value, source, sizeof(double));
   } else {
     float single;
-    if (output.source().bytes() < sizeof(float)) return Status::error("the loss must be one f32");
+    if (operand.bytes() < sizeof(float)) return Status::error("the loss must be one f32");
     std::memcpy(&single, source, sizeof(float));
     value = single;
   }

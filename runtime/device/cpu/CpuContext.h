@@ -93,13 +93,13 @@ class CpuContext : public RankContext {
   // On the stream's thread. After an abort work is dropped, so that queues drain.
   void perform(const Work& work, uint32_t stream);
   Status execute(const Work& work, ComputePool& pool);
-  Status launch(const plan::KernelLaunch& launch, ComputePool& pool);
+  Status launch(const plan::Instruction& instruction, ComputePool& pool);
   Status call(const Work& work, ComputePool& pool);
-  Status collective(const plan::Collective& collective);
-  Status transfer(const plan::Transfer& transfer, bool odd);
+  Status collective(const plan::Instruction& instruction);
+  Status transfer(const plan::Instruction& instruction, bool odd);
   Status persist(const Work& work);
   // All ranks have come here.
-  Status vote(const plan::Persist& persist);
+  Status vote(const plan::Instruction& persist);
   // Waits until the files of all ranks hold the state before the step of this work, or the run is aborted.
   void awaitStateBefore(const Work& work);
   Status writeOutput(const Work& work);

@@ -54,7 +54,7 @@ Status makeOwnArenas(const plan::Plan& plan, World& world) {
 Status makeFunctions(const plan::Plan& plan, World& world) {
   return plan::checkInstructions(plan, [&](std::string_view, int, const plan::Instruction& instruction) -> Status {
     if (!instruction.has_call()) return {};
-    Expected<Function> function = makeLibraryFunction(instruction.call(), plan.training().seed());
+    Expected<Function> function = makeLibraryFunction(instruction, plan.training().seed());
     if (!function.ok()) return Status::error(instruction.label() + ": " + function.status().message());
     world.functions.emplace(&instruction, std::move(*function));
     return {};

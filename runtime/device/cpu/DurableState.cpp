@@ -85,7 +85,7 @@ Status DurableState::verifyChecksum(bool odd) {
   return hash.ok() ? files_.verifyChecksum(*hash) : hash.status();
 }
 
-int lossScaleIn(const plan::Persist& persist, const plan::Plan& plan) {
+int lossScaleIn(const plan::Instruction& persist, const plan::Plan& plan) {
   for (int i = 0; plan.has_loss_scale_buffer() && i < persist.operands_size(); ++i)
     if (persist.operands(i).buffer() == plan.loss_scale_buffer()) return i;
   return -1;

@@ -52,6 +52,6 @@ class DurableState {
 };
 
 // Which operand of a persist the loss scale is; -1: it has none.
-int lossScaleIn(const plan::Persist& persist, const plan::Plan& plan);
+int lossScaleIn(const plan::Instruction& persist, const plan::Plan& plan);
 
 }  // namespace sheaf::cpu

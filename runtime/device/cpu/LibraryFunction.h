@@ -34,19 +34,19 @@ class LibraryFunction {
 
 // What is known of a call besides its attributes.
 struct CallSite {
-  const plan::LibraryCall& wire;  // for its operands' bytes and its scratch
-  int64_t seed;                   // of the plan
+  const plan::Instruction& instruction;  // for its operands' bytes and its scratch
+  int64_t seed;                          // the seed of the plan
 
   int64_t operandBytes(int index) const {
-    return index < wire.operands_size() ? static_cast<int64_t>(wire.operands(index).bytes()) : 0;
+    return index < instruction.operands_size() ? static_cast<int64_t>(instruction.operands(index).bytes()) : 0;
   }
-  int64_t scratchPerThread() const { return static_cast<int64_t>(wire.scratch_per_thread()); }
+  int64_t scratchPerThread() const { return static_cast<int64_t>(instruction.call().scratch_per_thread()); }
 };
 
 using Function = std::unique_ptr<const LibraryFunction>;
 
 // The function of a call that checkLibraryCall accepts; an error if its attributes are not those of a call.
-Expected<Function> makeLibraryFunction(const plan::LibraryCall& call, int64_t seed);
+Expected<Function> makeLibraryFunction(const plan::Instruction& instruction, int64_t seed);
 
 // The maker of each call, in the files of functions/.
 Function makeFunction(const plan::GemmCall& call, const CallSite& site);

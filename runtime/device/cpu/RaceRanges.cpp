@@ -6,42 +6,18 @@ extern "C" void __tsan_read_range(void* address, long bytes);
 extern "C" void __tsan_write_range(void* address, long bytes);
 
 namespace sheaf::cpu {
-namespace {
-
-void declareRange(const plan::Operand& operand, std::byte* address, bool write) {
-  if (operand.bytes() == 0) return;
-  (write ? __tsan_write_range : __tsan_read_range)(address, static_cast<long>(operand.bytes()));
-}
-
-}  // namespace
 
 void declareAccess(const plan::Operand& operand, std::byte* address) {
-  declareRange(operand, address, operand.access() != plan::READ);
+  if (operand.bytes() == 0) return;
+  const long bytes = static_cast<long>(operand.bytes());
+  (operand.access() == plan::READ ? __tsan_read_range : __tsan_write_range)(address, bytes);
 }
 
 void declareAccesses(const plan::Instruction& instruction, const AddressOf& address) {
-  auto declare = [&](const plan::Operand& operand, bool write) { declareRange(operand, address(operand), write); };
-  auto declareAll = [&](const auto& operands) {
-    for (const plan::Operand& operand : operands) declareAccess(operand, address(operand));
-  };
-  switch (instruction.kind_case()) {
-    case plan::Instruction::kKernel:
-      return declareAll(instruction.kernel().operands());
-    case plan::Instruction::kCall:
-      return declareAll(instruction.call().operands());
-    case plan::Instruction::kCollective:
-      // In place, source and destination overlap: both are the same thread's, so it is not a race.
-      declare(instruction.collective().source(), false);
-      return declare(instruction.collective().destination(), true);
-    case plan::Instruction::kInput:
-      return declare(instruction.input().destination(), true);
-    case plan::Instruction::kScalars:
-      return declare(instruction.scalars().destination(), true);
-    case plan::Instruction::kOutput:
-      return declare(instruction.output().source(), false);
-    default:
-      return;
-  }
+  // ThreadSanitizer sees the copy of a transfer itself, and operands in files have no address.
+  if (instruction.has_transfer()) return;
+  // In place, a collective's source and destination overlap: both are the same thread's, so it is not a race.
+  for (const plan::Operand& operand : instruction.operands()) declareAccess(operand, address(operand));
 }
 
 std::function<void(const void*, size_t)> peerReadListener() {

@@ -26,7 +26,7 @@ std::string_view text(Finding finding) {
 struct CudaContext::Delivery {
   CudaContext* context;
   Values step;
-  std::vector<std::pair<const plan::WriteOutput*, const std::byte*>> outputs;
+  std::vector<std::pair<const plan::Instruction*, const std::byte*>> outputs;
 };
 
 CudaContext::CudaContext(std::shared_ptr<World> world, int64_t local)
@@ -300,8 +300,8 @@ Status CudaContext::fillSlot(Entry& entry, const Values& step) {
   if (entry.file) spaces_.fileStreams.at(instruction.stream())->request(*entry.file, odd_);
   if (instruction.has_persist()) {
     std::span<const std::byte> lossScale;
-    if (const int scale = cpu::lossScaleIn(instruction.persist(), *world_->plan); scale >= 0)
-      lossScale = {entry.slots->memory(slotOf(entry)), instruction.persist().operands(scale).bytes()};
+    if (const int scale = cpu::lossScaleIn(instruction, *world_->plan); scale >= 0)
+      lossScale = {entry.slots->memory(slotOf(entry)), instruction.operands(scale).bytes()};
     spaces_.persist->request({&instruction, odd_, step, lossScale});
     odd_ = !odd_;
   }
@@ -312,10 +312,10 @@ Status CudaContext::fillSlot(Entry& entry, const Values& step) {
   if (!slot.ok()) return slot.status();
   if (instruction.has_input()) {
     if (!step || !step->readInput) return Status::error("the step has no input data");
-    return step->readInput(rank(), instruction.input().input(), {*slot, instruction.input().destination().bytes()});
+    return step->readInput(rank(), instruction.input().input(), {*slot, plan::destinationOf(instruction).bytes()});
   }
   const size_t bytes = step ? step->scalars.size() * sizeof(float) : 0;
-  if (!step || bytes > instruction.scalars().destination().bytes())
+  if (!step || bytes > plan::destinationOf(instruction).bytes())
     return Status::error("the step has another number of scalars than the plan");
   std::memcpy(*slot, step->scalars.data(), bytes);
   return {};
@@ -335,7 +335,7 @@ Status CudaContext::enqueue(Entry& entry, const Values& step) {
       const plan::Collective& collective = instruction.collective();
       return world_->communicators->enqueue(local_, collective.communicator(),
                                             {collective.op(), collective.type(), collective.count(), entry.operands[0],
-                                             entry.operands[1], plan::continues(collective)},
+                                             entry.operands[1], plan::continues(instruction)},
                                             stream, instruction.stream());
     }
     case plan::Instruction::kRecord: {
@@ -354,9 +354,8 @@ Status CudaContext::enqueue(Entry& entry, const Values& step) {
     case plan::Instruction::kInput:
     case plan::Instruction::kScalars: {
       if (!entry.slots) return {};
-      const plan::Operand& to =
-          instruction.has_input() ? instruction.input().destination() : instruction.scalars().destination();
-      const size_t bytes = instruction.has_input() ? to.bytes() : step->scalars.size() * sizeof(float);
+      const size_t bytes =
+          instruction.has_input() ? plan::destinationOf(instruction).bytes() : step->scalars.size() * sizeof(float);
       SHEAF_RETURN_IF_ERROR(check(
           cudaMemcpyAsync(entry.operands[0], entry.slots->memory(slotOf(entry)), bytes, cudaMemcpyHostToDevice, stream),
           "cannot copy to the GPU"));
@@ -377,10 +376,9 @@ Status CudaContext::enqueue(Entry& entry, const Values& step) {
 // Host memory is registered, so that the copy is done by the GPU, in the stream's order, and can be captured.
 Status CudaContext::transfer(const Entry& entry, cudaStream_t stream) {
   if (entry.file) return spaces_.fileStreams.at(entry.instruction->stream())->enqueue(*entry.file, stream);
-  const plan::Transfer& transfer = entry.instruction->transfer();
-  const bool toDevice = transfer.kind() == plan::Transfer::TO_DEVICE;
+  const bool toDevice = entry.instruction->transfer().kind() == plan::Transfer::TO_DEVICE;
   std::byte *from = entry.operands[0], *to = entry.operands[1];
-  for (uint64_t left = transfer.source().bytes(); left > 0;) {
+  for (uint64_t left = plan::sourceOf(*entry.instruction).bytes(); left > 0;) {
     const uint64_t bytes = std::min(left, spaces_.host->copiable(toDevice ? from : to));
     SHEAF_RETURN_IF_ERROR(
         check(cudaMemcpyAsync(to, from, bytes, toDevice ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream),
@@ -391,7 +389,7 @@ Status CudaContext::transfer(const Entry& entry, cudaStream_t stream) {
 }
 
 Status CudaContext::persist(const Entry& entry, cudaStream_t stream) {
-  const plan::Persist& persist = entry.instruction->persist();
+  const plan::Instruction& persist = *entry.instruction;
   if (const int scale = cpu::lossScaleIn(persist, *world_->plan); scale >= 0)
     SHEAF_RETURN_IF_ERROR(
         check(cudaMemcpyAsync(entry.slots->memory(slotOf(entry)), entry.operands[static_cast<size_t>(scale)],
@@ -399,12 +397,14 @@ Status CudaContext::persist(const Entry& entry, cudaStream_t stream) {
               "cannot copy from the GPU"));
   // The thread waits for loss and norm, of which one rank of this process is asked: no stream waits for the thread
   // before all ranks have issued theirs, in whatever order the GPU does what it is given.
-  if (world_->plan->ranks() > 1) SHEAF_RETURN_IF_ERROR(world_->communicators->meet(local_, persist.communicator()));
+  if (world_->plan->ranks() > 1)
+    SHEAF_RETURN_IF_ERROR(world_->communicators->meet(local_, persist.persist().communicator()));
   auto sum = [&] {
-    const plan::Collective vote = plan::voteOf(persist);
-    return world_->communicators->enqueue(local_, vote.communicator(),
-                                          {vote.op(), vote.type(), vote.count(), entry.operands[0], entry.operands[0]},
-                                          stream, entry.instruction->stream());
+    const plan::Instruction vote = plan::voteOf(persist);
+    const plan::Collective& c = vote.collective();
+    return world_->communicators->enqueue(local_, c.communicator(),
+                                          {c.op(), c.type(), c.count(), entry.operands[0], entry.operands[0]}, stream,
+                                          persist.stream());
   };
   SHEAF_RETURN_IF_ERROR(spaces_.persist->enqueue(entry.operands[0], sum, stream));
   return check(cudaEventRecord(persisted_.get(), stream), "cannot record an event");
@@ -418,7 +418,7 @@ void CudaContext::awaitStateBefore() {
 Status CudaContext::launch(const Entry& entry, const Values& step, cudaStream_t stream) {
   const plan::Instruction& instruction = *entry.instruction;
   if (instruction.updates_bucket() > 0 && step && step->onGradient) {
-    const uint64_t bytes = instruction.kernel().operands(1).bytes();
+    const uint64_t bytes = instruction.operands(1).bytes();
     std::vector<std::byte> copy(entry.onHost ? 0 : bytes);
     SHEAF_RETURN_IF_ERROR(check(cudaStreamSynchronize(stream), "the GPU failed"));
     if (!entry.onHost)
@@ -427,7 +427,7 @@ Status CudaContext::launch(const Entry& entry, const Values& step, cudaStream_t 
     step->onGradient(rank(), instruction.updates_bucket() - 1, {entry.onHost ? entry.operands[1] : copy.data(), bytes});
   }
   if (entry.onHost) return spaces_.hostComputes.at(instruction.stream())->enqueue(stream);
-  return world_->kernels->launch(instruction.kernel(), const_cast<void**>(entry.arguments.data()), stream);
+  return world_->kernels->launch(instruction, const_cast<void**>(entry.arguments.data()), stream);
 }
 
 Status CudaContext::setStepNumber(uint32_t stream, const StepValues* step) {
@@ -446,13 +446,12 @@ Status CudaContext::setStepNumber(uint32_t stream, const StepValues* step) {
 }
 
 Status CudaContext::call(const Entry& entry, const Values& step, cudaStream_t stream) {
-  const plan::LibraryCall& call = entry.instruction->call();
   const uint32_t index = entry.instruction->stream();
   SHEAF_RETURN_IF_ERROR(setStepNumber(index, step.get()));
   return entry.function->enqueue(
       {.stream = stream,
        .operands = entry.operands.data(),
-       .scratch = plan::hasScratch(call) ? entry.operands.back() : nullptr,
+       .scratch = plan::hasScratch(*entry.instruction) ? entry.operands.back() : nullptr,
        .piece = step ? step->pieceOf(rank()) : rank(),
        .step = reinterpret_cast<const int64_t*>(values_.get() + (1 + index) * sizeof(uint64_t)),
        .finding = reinterpret_cast<uint64_t*>(values_.get()),
@@ -461,7 +460,7 @@ Status CudaContext::call(const Entry& entry, const Values& step, cudaStream_t st
 
 Status CudaContext::output(Entry& entry, const Values& step, cudaStream_t stream) {
   std::byte* slot = entry.slots->memory(slotOf(entry));
-  const plan::WriteOutput& output = entry.instruction->output();
+  const plan::Instruction& output = *entry.instruction;
   SHEAF_RETURN_IF_ERROR(
       check(cudaMemcpyAsync(slot, entry.operands[0], outputBytes(output), cudaMemcpyDeviceToHost, stream),
             "cannot copy from the GPU"));
@@ -474,7 +473,7 @@ Status CudaContext::output(Entry& entry, const Values& step, cudaStream_t stream
 Status CudaContext::deliver(std::vector<const Entry*> outputs, const Values& step, cudaStream_t stream) {
   auto delivery = std::make_unique<Delivery>(Delivery{this, step, {}});
   for (const Entry* entry : outputs)
-    delivery->outputs.emplace_back(&entry->instruction->output(), entry->slots->memory(slotOf(*entry)));
+    delivery->outputs.emplace_back(entry->instruction, entry->slots->memory(slotOf(*entry)));
   auto arrive = [](void* data) {
     std::unique_ptr<Delivery> arrived(static_cast<Delivery*>(data));
     arrived->context->take(*arrived);
@@ -486,26 +485,27 @@ Status CudaContext::deliver(std::vector<const Entry*> outputs, const Values& ste
 
 // On a thread of the driver, where no function of CUDA may be called.
 void CudaContext::take(const Delivery& delivery) {
-  for (auto [output, slot] : delivery.outputs) {
+  for (auto [instruction, slot] : delivery.outputs) {
+    const plan::WriteOutput& output = instruction->output();
     uint64_t finding = 0;
-    std::memcpy(&finding, slot + findingOffset(*output), sizeof finding);
+    std::memcpy(&finding, slot + findingOffset(*instruction), sizeof finding);
     if (finding) raiseFinding(finding);
     if (world_->abort.raised()) return;
-    if (output->output() == plan::TENSOR) {
+    if (output.output() == plan::TENSOR) {
       if (!delivery.step || !delivery.step->writeTensor) continue;
-      Status status = delivery.step->writeTensor(rank(), output->tensor(), {slot, outputBytes(*output)});
+      Status status = delivery.step->writeTensor(rank(), output.tensor(), {slot, outputBytes(*instruction)});
       if (!status.ok()) abort(status.message());
       continue;
     }
     double value = 0;
-    if (output->output() == plan::GRADIENT_NORM) {
+    if (output.output() == plan::GRADIENT_NORM) {
       std::memcpy(&value, slot, sizeof value);
     } else {
       float single;
       std::memcpy(&single, slot, sizeof single);
       value = single;
     }
-    if (delivery.step && delivery.step->writeOutput) delivery.step->writeOutput(rank(), output->output(), value);
+    if (delivery.step && delivery.step->writeOutput) delivery.step->writeOutput(rank(), output.output(), value);
   }
 }
 

@@ -20,7 +20,7 @@ class FusedKernels {
   // The target of the image, for the log; empty if the plan has no kernels.
   virtual std::string target() const = 0;
   // Enqueues a launch; arguments[i] points to the address of operand i.
-  virtual Status launch(const plan::KernelLaunch& launch, void** arguments, cudaStream_t stream) const = 0;
+  virtual Status launch(const plan::Instruction& launch, void** arguments, cudaStream_t stream) const = 0;
 };
 
 }  // namespace sheaf::cuda

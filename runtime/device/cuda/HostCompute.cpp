@@ -23,7 +23,7 @@ void HostCompute::request(std::shared_ptr<const Request> request) {
 // The other side of enqueue().
 Status HostCompute::perform(const Request& request) {
   if (!thread_->await()) return {};
-  const plan::KernelLaunch& launch = request.instruction->kernel();
+  const plan::Instruction& launch = *request.instruction;
   // The kernels are not instrumented.
   for (int i = 0; i < launch.operands_size(); ++i)
     cpu::declareAccess(launch.operands(i), static_cast<std::byte*>(request.operands[static_cast<size_t>(i)]));

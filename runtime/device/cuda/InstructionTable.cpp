@@ -23,14 +23,15 @@ struct Memories {
 };
 
 Status prepareOnHost(const plan::Plan& plan, const Memories& memories, Entry& entry) {
-  const plan::KernelLaunch& launch = entry.instruction->kernel();
+  const plan::Instruction& launch = *entry.instruction;
+  const uint32_t kernel = launch.kernel().kernel();
   auto request = std::make_shared<HostCompute::Request>();
   request->instruction = entry.instruction;
-  request->kernel = memories.hostKernels ? memories.hostKernels->entry(launch.kernel()) : nullptr;
+  request->kernel = memories.hostKernels ? memories.hostKernels->entry(kernel) : nullptr;
   if (!request->kernel) {
-    const bool known = launch.kernel() < static_cast<uint32_t>(plan.kernels_size());
+    const bool known = kernel < static_cast<uint32_t>(plan.kernels_size());
     return Status::error(cat("it is on the host, and the plan has no kernel '",
-                             known ? plan.kernels(static_cast<int>(launch.kernel())).symbol() : "",
+                             known ? plan.kernels(static_cast<int>(kernel)).symbol() : "",
                              "' for that; compile the model again"));
   }
   for (int i = 0; i < launch.operands_size(); ++i) {
@@ -63,27 +64,25 @@ Status prepare(const plan::Plan& plan, int64_t rank, const Memories& memories, B
       if (plan::isOnHost(instruction)) SHEAF_RETURN_IF_ERROR(prepareOnHost(plan, memories, entry));
       break;
     case plan::Instruction::kCall: {
-      auto function = makeLibraryFunction(instruction.call(), plan.training().seed(), blas);
+      auto function = makeLibraryFunction(instruction, plan.training().seed(), blas);
       if (!function.ok()) return function.status();
       entry.function = std::move(*function);
       break;
     }
     case plan::Instruction::kInput:
-      hostBytes = instruction.input().destination().bytes();
-      break;
     case plan::Instruction::kScalars:
-      hostBytes = instruction.scalars().destination().bytes();
+      hostBytes = plan::destinationOf(instruction).bytes();
       break;
     case plan::Instruction::kOutput: {
       bool norm = instruction.output().output() == plan::GRADIENT_NORM;
-      if (instruction.output().source().bytes() < outputBytes(instruction.output()))
+      if (plan::sourceOf(instruction).bytes() < outputBytes(instruction))
         return Status::error(norm ? "the gradient norm must be one f64" : "the loss must be one f32");
       // Its value, and the first error that kernels have found so far.
-      hostBytes = findingOffset(instruction.output()) + sizeof(uint64_t);
+      hostBytes = findingOffset(instruction) + sizeof(uint64_t);
       break;
     }
     case plan::Instruction::kTransfer: {
-      const plan::Operand &from = instruction.transfer().source(), &to = instruction.transfer().destination();
+      const plan::Operand &from = plan::sourceOf(instruction), &to = plan::destinationOf(instruction);
       if (!plan::joins(instruction.transfer().kind(), spaceOf(from), spaceOf(to)))
         return Status::error("its operands lie in other spaces than its kind says");
       const bool read = spaceOf(from) == plan::Buffer::FILE;
@@ -99,8 +98,8 @@ Status prepare(const plan::Plan& plan, int64_t rank, const Memories& memories, B
       break;
     }
     case plan::Instruction::kPersist:
-      if (const int scale = cpu::lossScaleIn(instruction.persist(), plan); scale >= 0)
-        hostBytes = instruction.persist().operands(scale).bytes();
+      if (const int scale = cpu::lossScaleIn(instruction, plan); scale >= 0)
+        hostBytes = instruction.operands(scale).bytes();
       break;
     case plan::Instruction::kRecord:
       if (instruction.record().event() >= plan.events())

@@ -12,6 +12,7 @@
 #include "runtime/device/cuda/HostCompute.h"
 #include "runtime/device/cuda/HostSlots.h"
 #include "runtime/device/cuda/LibraryFunction.h"
+#include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::cuda {
@@ -35,12 +36,13 @@ struct Entry {
 };
 
 // What the host receives of an output, and where in the output's slot the first error follows that kernels have found.
-inline size_t outputBytes(const plan::WriteOutput& output) {
-  if (output.output() == plan::TENSOR) return output.source().bytes();
-  return output.output() == plan::GRADIENT_NORM ? sizeof(double) : sizeof(float);
+inline size_t outputBytes(const plan::Instruction& instruction) {
+  const plan::OutputKind output = instruction.output().output();
+  if (output == plan::TENSOR) return plan::sourceOf(instruction).bytes();
+  return output == plan::GRADIENT_NORM ? sizeof(double) : sizeof(float);
 }
-inline size_t findingOffset(const plan::WriteOutput& output) {
-  return (outputBytes(output) + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
+inline size_t findingOffset(const plan::Instruction& instruction) {
+  return (outputBytes(instruction) + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
 }
 
 class InstructionTable {

@@ -44,7 +44,7 @@ class LibraryFunction {
 };
 
 // The function of a call that checkLibraryCall accepts; an error if it has none, or none on a GPU. Chooses algorithms.
-Expected<std::unique_ptr<const LibraryFunction>> makeLibraryFunction(const plan::LibraryCall& wire, int64_t seed,
+Expected<std::unique_ptr<const LibraryFunction>> makeLibraryFunction(const plan::Instruction& instruction, int64_t seed,
                                                                      Blas& blas);
 
 }  // namespace sheaf::cuda

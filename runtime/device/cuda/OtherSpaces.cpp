@@ -17,7 +17,7 @@ Status openPersist(World& world, int64_t rank, OtherSpaces& spaces) {
   for (const plan::Instruction& instruction : world.plan->body()) {
     if (!instruction.has_persist()) continue;
     for (const plan::Instruction& other : world.plan->body())
-      if (generations.isNext(other.transfer().destination().buffer()) && other.has_transfer() &&
+      if (other.has_transfer() && generations.isNext(plan::destinationOf(other).buffer()) &&
           other.stream() != instruction.stream())
         return Status::error(cat("rank ", rank, ": ", plan::describe(*world.plan, instruction),
                                  ": it is not on the stream of ", plan::describe(*world.plan, other),

@@ -43,10 +43,10 @@ Strided rows(int64_t width, int64_t offset, std::initializer_list<std::pair<int6
 
 }  // namespace
 
-void executeCall(Machine& machine, const LibraryCall& call, int64_t rank) {
-  Expected<AnyCall> parsed = parseCall(call);
+void executeCall(Machine& machine, const Instruction& instruction, int64_t rank) {
+  Expected<AnyCall> parsed = parseCall(instruction.call());
   // verifyPlan() has parsed it before.
-  if (parsed.ok()) CallMachine(machine, call, rank).run(*parsed);
+  if (parsed.ok()) CallMachine(machine, instruction, rank).run(*parsed);
 }
 
 void CallMachine::run(const AnyCall& call) {
@@ -54,8 +54,8 @@ void CallMachine::run(const AnyCall& call) {
 }
 
 uint64_t CallMachine::operation(std::initializer_list<std::string_view> without) const {
-  Term term(wire_.function());
-  for (const Attribute& attribute : canonicalAttributes(wire_)) {
+  Term term(instruction_.call().function());
+  for (const Attribute& attribute : canonicalAttributes(instruction_.call())) {
     if (std::find(without.begin(), without.end(), attribute.name()) != without.end()) continue;
     term.add(attribute.name());
     attribute.has_real() ? term.addReal(attribute.real()) : term.add(static_cast<uint64_t>(attribute.integer()));
@@ -334,7 +334,7 @@ void CallMachine::operator()(const CopyCall& c) {
 }
 
 void CallMachine::operator()(const ZeroCall&) {
-  const Operand& destination = operand(wire_.function() == "copy" ? 1 : 0);
+  const Operand& destination = operand(instruction_.call().function() == "copy" ? 1 : 0);
   Contents zeros;
   zeros.add({destination.bytes(), zeroValue(), 0, true});
   machine_.write(rank_, destination, 0, zeros);

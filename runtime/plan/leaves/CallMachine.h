@@ -12,7 +12,8 @@ namespace sheaf::plan {
 // dimension) is a term of each unit, so that it does not matter how many units one call has.
 class CallMachine {
  public:
-  CallMachine(Machine& machine, const LibraryCall& wire, int64_t rank) : machine_(machine), wire_(wire), rank_(rank) {}
+  CallMachine(Machine& machine, const Instruction& instruction, int64_t rank)
+      : machine_(machine), instruction_(instruction), rank_(rank) {}
 
   void run(const AnyCall& call);
 
@@ -66,10 +67,10 @@ class CallMachine {
   void apply(std::span<const Part> reads, std::span<const Part> writes,
              std::initializer_list<std::string_view> without);
   uint64_t operation(std::initializer_list<std::string_view> without) const;
-  const Operand& operand(int i) const { return wire_.operands(i); }
+  const Operand& operand(int i) const { return instruction_.operands(i); }
 
   Machine& machine_;
-  const LibraryCall& wire_;
+  const Instruction& instruction_;
   const int64_t rank_;
 };
 

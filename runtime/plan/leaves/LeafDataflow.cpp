@@ -37,18 +37,19 @@ class Collector {
     std::vector<size_t> order(machine_.written(0).size());
     std::iota(order.begin(), order.end(), size_t{0});
     auto key = [&](size_t i) {
-      const WriteOutput& output = *machine_.written(0)[i].output;
+      const WriteOutput& output = machine_.written(0)[i].output->output();
       return std::pair(output.output(), output.tensor());
     };
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
     for (size_t i : order) {
-      const WriteOutput& output = *machine_.written(0)[i].output;
+      const Instruction& instruction = *machine_.written(0)[i].output;
+      const WriteOutput& output = instruction.output();
       LeafValue value{cat("the ", word(output.output())), {}, nullptr, 4};
       const bool tensor = output.output() == TENSOR;
       const Output* rows = tensor ? &plan_.outputs(static_cast<int>(output.tensor())) : nullptr;
       if (rows) value.name = cat("output '", shortName(rows->name()), "'");
       if (rows && rows->blocks() > 0) {
-        const uint64_t piece = output.source().bytes() / rows->blocks();
+        const uint64_t piece = sourceOf(instruction).bytes() / rows->blocks();
         for (uint64_t block = 0; block < rows->blocks(); ++block)
           for (int64_t rank = 0; rank < plan_.ranks(); ++rank)
             addPart(machine_.written(rank)[i].contents, block * piece, piece, value.contents);

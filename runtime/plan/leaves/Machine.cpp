@@ -143,30 +143,27 @@ void Machine::execute(const InstructionList& list, int64_t microBatch) {
 }
 
 void Machine::step(const Instruction& instruction) {
-  if (instruction.has_collective()) return collective(instruction.collective());
+  if (instruction.has_collective()) return collective(instruction);
+  const Operand& source = sourceOf(instruction);
   for (int64_t rank = 0; rank < plan_.ranks() && status_.ok(); ++rank) switch (instruction.kind_case()) {
       case Instruction::kKernel:
-        kernel(instruction.kernel(), rank);
+        kernel(instruction, rank);
         break;
       case Instruction::kCall:
-        executeCall(*this, instruction.call(), rank);
+        executeCall(*this, instruction, rank);
         break;
       case Instruction::kInput:
-        input(instruction.input(), rank);
+        input(instruction, rank);
         break;
       case Instruction::kScalars:
-        scalars(instruction.scalars(), rank);
+        scalars(instruction, rank);
         break;
-      case Instruction::kOutput: {
-        const Operand& source = instruction.output().source();
-        written_[static_cast<size_t>(rank)].push_back({&instruction.output(), read(rank, source, 0, source.bytes())});
+      case Instruction::kOutput:
+        written_[static_cast<size_t>(rank)].push_back({&instruction, read(rank, source, 0, source.bytes())});
         break;
-      }
-      case Instruction::kTransfer: {
-        const Operand& source = instruction.transfer().source();
-        write(rank, instruction.transfer().destination(), 0, read(rank, source, 0, source.bytes()));
+      case Instruction::kTransfer:
+        write(rank, destinationOf(instruction), 0, read(rank, source, 0, source.bytes()));
         break;
-      }
       case Instruction::kPersist:
         for (const Generation& generation : plan_.generations())
           std::swap(memory_[static_cast<size_t>(rank)][generation.current()],
@@ -364,27 +361,30 @@ uint64_t Machine::dataIndex(int64_t rank) const {
   return static_cast<uint64_t>(pieces.first + rank * pieces.stride);
 }
 
-void Machine::input(const ReadInput& input, int64_t rank) {
-  const Input& from = plan_.inputs(static_cast<int>(input.input()));
-  const uint64_t size = input.destination().bytes(), begin = from.whole() ? 0 : dataIndex(rank) * size;
+void Machine::input(const Instruction& instruction, int64_t rank) {
+  const Input& from = plan_.inputs(static_cast<int>(instruction.input().input()));
+  const Operand& destination = destinationOf(instruction);
+  const uint64_t size = destination.bytes(), begin = from.whole() ? 0 : dataIndex(rank) * size;
   Contents contents;
   const uint64_t value = Term("input").add(from.name()).hash();
   noteSource(value, cat("input '", shortName(from.name()), "'"));
   contents.add({size, value, begin, false});
-  write(rank, input.destination(), 0, contents);
+  write(rank, destination, 0, contents);
 }
 
-void Machine::scalars(const ReadScalars& scalars, int64_t rank) {
+void Machine::scalars(const Instruction& instruction, int64_t rank) {
   Contents contents;
   for (const StepScalar& scalar : plan_.scalars()) {
     const uint64_t value = Term("scalar").add(scalar.kind()).addReal(scalar.value()).add(scalar.group()).hash();
     noteSource(value, cat("step scalar ", word(scalar.kind())));
     contents.add({4, value, 0, false});
   }
-  write(rank, scalars.destination(), 0, contents);
+  write(rank, destinationOf(instruction), 0, contents);
 }
 
-void Machine::collective(const Collective& collective) {
+void Machine::collective(const Instruction& instruction) {
+  const Collective& collective = instruction.collective();
+  const Operand &source = sourceOf(instruction), &destination = destinationOf(instruction);
   const Axis axis = axisOf(plan_, collective);
   const uint64_t width = elementBytes(collective.type()), part = collective.count() * width;
   const int64_t size = ranksOn(plan_, axis), groups = plan_.ranks() / size;
@@ -397,25 +397,22 @@ void Machine::collective(const Collective& collective) {
     if (collective.op() == ALL_GATHER) {
       Contents all;
       for (int64_t rank : group)
-        for (const Run& run : read(rank, collective.source(), 0, part).runs) all.add(run);
+        for (const Run& run : read(rank, source, 0, part).runs) all.add(run);
       results.assign(group.size(), all);
     } else {
       const bool scatters = collective.op() == REDUCE_SCATTER;
       for (size_t place = 0; place < (scatters ? group.size() : 1) && status_.ok(); ++place) {
         std::vector<Contents> terms;
-        for (int64_t rank : group)
-          terms.push_back(toElements(read(rank, collective.source(), place * part, part), width));
+        for (int64_t rank : group) terms.push_back(toElements(read(rank, source, place * part, part), width));
         // All ranks of an all-reduce hold the same.
         std::vector<Contents> before;
-        if (continues(collective))
-          before.push_back(toElements(read(group[place], collective.destination(), 0, part), width));
+        if (continues(instruction)) before.push_back(toElements(read(group[place], destination, 0, part), width));
         results.push_back(toBytes(sum(collective.type(), terms, before.empty() ? nullptr : before.data()), width));
       }
       if (!scatters) results.resize(group.size(), results.front());
     }
     if (!status_.ok()) return;
-    for (size_t place = 0; place < group.size(); ++place)
-      write(group[place], collective.destination(), 0, results[place]);
+    for (size_t place = 0; place < group.size(); ++place) write(group[place], destination, 0, results[place]);
   }
 }
 

@@ -62,7 +62,7 @@ class Machine {
   Contents contents(int64_t rank, uint32_t buffer, uint64_t begin, uint64_t length);
   // What a rank has handed to the host, in the order of the instructions.
   struct Written {
-    const WriteOutput* output;
+    const Instruction* output;
     Contents contents;
   };
   const std::vector<Written>& written(int64_t rank) const { return written_[static_cast<size_t>(rank)]; }
@@ -74,10 +74,10 @@ class Machine {
   void state(uint32_t buffer, uint64_t value, int64_t parts, std::string name);
   void constant(const Constant& constant);
   void step(const Instruction& instruction);
-  void kernel(const KernelLaunch& launch, int64_t rank);
-  void collective(const Collective& collective);
-  void input(const ReadInput& input, int64_t rank);
-  void scalars(const ReadScalars& scalars, int64_t rank);
+  void kernel(const Instruction& launch, int64_t rank);
+  void collective(const Instruction& instruction);
+  void input(const Instruction& instruction, int64_t rank);
+  void scalars(const Instruction& instruction, int64_t rank);
 
   // Which piece of the batch's rows the rank has now.
   uint64_t dataIndex(int64_t rank) const;
@@ -135,7 +135,7 @@ class Machine {
 };
 
 // Executes one library call on one rank.
-void executeCall(Machine& machine, const LibraryCall& call, int64_t rank);
+void executeCall(Machine& machine, const Instruction& instruction, int64_t rank);
 
 // The value of bytes that are zero.
 uint64_t zeroValue();

@@ -93,8 +93,8 @@ Contents Machine::evaluate(const ProgramLine& line, const KernelProgram& program
   }
 }
 
-void Machine::kernel(const KernelLaunch& launch, int64_t rank) {
-  const KernelProgram& program = programs_[launch.kernel()];
+void Machine::kernel(const Instruction& launch, int64_t rank) {
+  const KernelProgram& program = programs_[launch.kernel().kernel()];
   if (program.lines.empty()) return fail("its kernel does not state what it computes; compile the model again");
   const size_t leaves = static_cast<size_t>(program.leaves);
   // Of each line, for each leaf; one for all where it depends on no leaf.

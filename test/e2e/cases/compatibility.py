@@ -14,6 +14,7 @@ def cases(session):
     yield Case("compatibility/versions", versions)
     for stored in sorted(FOLDER.iterdir()):
         yield Case(f"compatibility/{stored.name}/plan", lambda v=stored: plan(session, v))
+        yield Case(f"compatibility/{stored.name}/text", lambda v=stored: text(session, v))
         yield Case(f"compatibility/{stored.name}/state", lambda v=stored: state(session, v))
         yield Case(f"compatibility/{stored.name}/weights", lambda v=stored: weights(session, v))
 
@@ -66,6 +67,19 @@ def plan(session, stored):
     session.succeed("sheaf", "verify", stored / "model.plan")
     expect(session.inspect(stored / "model.plan")["ranks"] == 4, "not a plan for four ranks")
     train(session, stored, stored / "model.plan", 0)
+
+
+def text(session, stored):
+    """The text of the plan is that plan, with the number of this version and with that of version 3."""
+    where = session.folder()
+    shown = session.succeed("sheaf", "inspect", stored / "model.plan", "--format", "text").out
+    expect(len(re.findall(r"\bversion = 4 : i64", shown)) == 1, "the text does not say that the plan is of version 4")
+    for version in (3, 4):
+        (where / "plan.mlir").write_text(re.sub(r"\bversion = 4 : i64", f"version = {version} : i64", shown))
+        session.succeed("sheaf", "assemble", where / "plan.mlir", "-o", where / f"{version}.plan")
+    expect((where / "3.plan").read_bytes() == (where / "4.plan").read_bytes(), "the texts assemble to different plans")
+    again = session.succeed("sheaf", "inspect", where / "4.plan", "--format", "text").out
+    expect(again == shown, "the assembled plan has another text")
 
 
 def state(session, stored):

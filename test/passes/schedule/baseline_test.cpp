@@ -408,20 +408,21 @@ TEST(BaselineStep, ComputesWeightGradientsAsAutogradDoes) {
     return o;
   };
   auto compute = [&](std::initializer_list<int> reads, int write) {
-    plan::LibraryCall& call = *plan.add_body()->mutable_call();
-    call.set_function("sum_partials");
+    plan::Instruction& call = *plan.add_body();
+    call.mutable_call()->set_function("sum_partials");
     for (int read : reads) *call.add_operands() = operand(read, plan::READ);
     *call.add_operands() = operand(write, plan::WRITE);
   };
   auto collective = [&](plan::CollectiveOp op, int from, int to) {
-    plan.add_body()->set_stream(1);
-    plan::Collective& c = *plan.mutable_body()->rbegin()->mutable_collective();
+    plan::Instruction& instruction = *plan.add_body();
+    instruction.set_stream(1);
+    plan::Collective& c = *instruction.mutable_collective();
     c.set_op(op);
     c.set_type(plan::F32);
     c.set_count(128);
     c.set_bucket("bucket0");
-    *c.mutable_source() = operand(from, plan::READ);
-    *c.mutable_destination() = operand(to, plan::WRITE);
+    *instruction.add_operands() = operand(from, plan::READ);
+    *instruction.add_operands() = operand(to, plan::WRITE);
   };
   collective(plan::ALL_GATHER, kParameters, kGathered);
   compute({kGathered}, kActivation);          // forward

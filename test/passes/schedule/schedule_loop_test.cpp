@@ -43,19 +43,20 @@ class Steps {
   }
   // Zeroes a buffer, or moves one to another.
   Steps& compute(uint32_t stream, int from, int to) {
-    plan::LibraryCall& call = *add(stream).mutable_call();
-    call.set_function("sum_partials");
+    plan::Instruction& call = add(stream);
+    call.mutable_call()->set_function("sum_partials");
     if (from >= 0) *call.add_operands() = operand(from, plan::READ);
     *call.add_operands() = operand(to, plan::WRITE);
     return *this;
   }
   Steps& gather(int from, int to) {
-    plan::Collective& c = *add(1).mutable_collective();
+    plan::Instruction& instruction = add(1);
+    plan::Collective& c = *instruction.mutable_collective();
     c.set_op(plan::ALL_GATHER);
     c.set_type(plan::F32);
     c.set_count(128);
-    *c.mutable_source() = operand(from, plan::READ);
-    *c.mutable_destination() = operand(to, plan::WRITE);
+    *instruction.add_operands() = operand(from, plan::READ);
+    *instruction.add_operands() = operand(to, plan::WRITE);
     return *this;
   }
   PlanLoop loop() const { return loopOf(plan, *loadProfile("h100")->withRanks(2)); }
@@ -115,7 +116,7 @@ TEST(PlanLoop, ReadsPartsOfWhatWasWritten) {
   Steps steps;
   steps.compute(0, -1, 0).compute(0, -1, 0).compute(0, 0, 1);
   // The second writes the second half only.
-  plan::Operand* half = steps.plan.mutable_body(1)->mutable_call()->mutable_operands(0);
+  plan::Operand* half = steps.plan.mutable_body(1)->mutable_operands(0);
   half->set_offset(512);
   half->set_bytes(512);
   EXPECT_THAT(edges(dataDependences(steps.plan, steps.loop())), ElementsAre(Edge{0, 2, 0}, Edge{1, 2, 0}));

@@ -173,11 +173,13 @@ TEST(Transfers, CostsAreKnownOrRefused) {
     plan.mutable_buffers()->rbegin()->set_bytes(128);
   }
   EXPECT_TRUE(checkCosts(plan, unknown).ok());
-  Transfer& transfer = *plan.add_body()->mutable_transfer();
-  transfer.set_kind(Transfer::TO_DEVICE);
-  transfer.mutable_source()->set_buffer(1);
-  transfer.mutable_source()->set_bytes(128);
-  transfer.mutable_destination()->set_bytes(128);
+  plan::Instruction& transfer = *plan.add_body();
+  transfer.mutable_transfer()->set_kind(Transfer::TO_DEVICE);
+  for (uint32_t buffer : {1u, 0u}) {
+    plan::Operand& operand = *transfer.add_operands();
+    operand.set_buffer(buffer);
+    operand.set_bytes(128);
+  }
   EXPECT_TRUE(checkCosts(plan, *cpu).ok());
   EXPECT_THAT(checkCosts(plan, unknown).message(),
               HasSubstr("profile gb200 does not say what the plan's transfers of kind to_device cost"));
@@ -242,10 +244,9 @@ TEST(Transfers, OfFilesSlowComputationDownByTheirSizes) {
   EXPECT_EQ(slowdown(), 0);
   double seconds = 0, lost = 0;
   for (const auto& [bytes, value] : {std::pair{65536, 2.0}, std::pair{1048576, 0.5}}) {
-    plan::Transfer& transfer = *plan.add_body()->mutable_transfer();
-    transfer.set_kind(plan::Transfer::READ_FILE);
-    transfer.mutable_source()->set_bytes(static_cast<uint64_t>(bytes));
-    transfer.mutable_destination()->set_bytes(static_cast<uint64_t>(bytes));
+    plan::Instruction& transfer = *plan.add_body();
+    transfer.mutable_transfer()->set_kind(plan::Transfer::READ_FILE);
+    for (int i = 0; i < 2; ++i) transfer.add_operands()->set_bytes(static_cast<uint64_t>(bytes));
     const double each = profile.seconds(plan::Transfer::READ_FILE, static_cast<uint64_t>(bytes));
     seconds += each, lost += each * value / (1 + value);
     EXPECT_NEAR(slowdown(), lost / (seconds - lost), 1e-9);

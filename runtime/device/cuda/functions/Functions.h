@@ -32,11 +32,11 @@ inline MadeFunction enqueues(std::function<Status(const Invocation&)> enqueue) {
 
 // What is known of a call besides its attributes.
 struct CallSite {
-  const plan::LibraryCall& wire;  // for its operands' places and its scratch
-  int64_t seed;                   // of the plan
+  const plan::Instruction& instruction;  // for its operands' places and its scratch
+  int64_t seed;                          // the seed of the plan
   Blas& blas;
 
-  size_t operandBytes(int index) const { return wire.operands(index).bytes(); }
+  size_t operandBytes(int index) const { return instruction.operands(index).bytes(); }
   // Bytes whose multiple the operand begins at on every rank, as far as matrix products care.
   int alignment(int index) const;
 };

@@ -80,7 +80,7 @@ MadeFunction makeFunction(const plan::GemmCall& call, const CallSite& site) {
   shape.type = floatType(call.type);
   shape.tf32 = call.tf32;
   shape.alignments = {site.alignment(places.a), site.alignment(places.b), site.alignment(places.c)};
-  shape.workspace = static_cast<int64_t>(site.wire.device_scratch());
+  shape.workspace = static_cast<int64_t>(site.instruction.call().device_scratch());
   ProductShape whole = shape;
   whole.epilogue = cublasEpilogue(call.epilogue);
   for (int place : {places.vector, places.matrix})

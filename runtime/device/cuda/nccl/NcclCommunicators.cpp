@@ -182,7 +182,7 @@ class NcclCommunicators : public cuda::Communicators {
     forEachCollective([&](const plan::Instruction& instruction, const plan::Collective& collective) {
       if (collective.communicator() >= communicators_.size() || hasVotesOnly(collective.communicator())) return;
       if (collective.op() == plan::ALL_GATHER) return;
-      if (options_.reduceOrder == plan::Training::RING && !plan::continues(collective)) return;
+      if (options_.reduceOrder == plan::Training::RING && !plan::continues(instruction)) return;
       uint64_t& bytes = scratchBytes_[{collective.communicator(), instruction.stream()}];
       bytes = std::max(bytes, plan::collectedBytes(collective, groups_[collective.communicator()].ranks));
     });
@@ -262,7 +262,7 @@ class NcclCommunicators : public cuda::Communicators {
   void forEachCollective(Visit visit) const {
     plan::forEachInstruction(plan_, [&](const plan::Instruction& instruction) {
       if (instruction.has_collective()) visit(instruction, instruction.collective());
-      if (instruction.has_persist() && plan_.ranks() > 1) visit(instruction, plan::voteOf(instruction.persist()));
+      if (instruction.has_persist() && plan_.ranks() > 1) visit(instruction, plan::voteOf(instruction).collective());
     });
   }
 
@@ -352,7 +352,8 @@ class NcclCommunicators : public cuda::Communicators {
   Status warmUp() {
     std::set<Message> inWindows, messages;
     forEachCollective([&](const plan::Instruction& instruction, const plan::Collective& c) {
-      Message message{c.communicator(), instruction.stream(), c.op(), c.type(), c.count(), plan::continues(c)};
+      Message message{c.communicator(), instruction.stream(),        c.op(), c.type(),
+                      c.count(),        plan::continues(instruction)};
       const bool window = hasWindows(message.communicator);
       if (!window || !isOneNode(message.communicator)) messages.insert(message);
       message.count = std::min(message.count,
