@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ir/Plan/PlanProto.h"
 #include "passes/StepModule.h"
 #include "passes/schedule/Bound.h"
 #include "passes/schedule/Floor.h"
@@ -50,6 +49,72 @@ int64_t leastBucketBytes(const profile::Profile& machine) {
   return bytes;
 }
 
+// A plan that only evaluates is judged by a batch of its evaluation, as if that were the step, while this exists.
+class EvaluationAsStep {
+ public:
+  explicit EvaluationAsStep(plan::Plan& plan) : plan_(plan), swaps_(plan.body().empty()) { swap(); }
+  ~EvaluationAsStep() { swap(); }
+  EvaluationAsStep(const EvaluationAsStep&) = delete;
+  EvaluationAsStep& operator=(const EvaluationAsStep&) = delete;
+
+ private:
+  void swap() {
+    if (swaps_) plan_.mutable_body()->Swap(plan_.mutable_evaluation());
+  }
+
+  plan::Plan& plan_;
+  const bool swaps_;
+};
+
+// Describes the bytes in other spaces and the updates on the host, for Candidate::text().
+void describeMoved(const plan::Plan& plan, Candidate& candidate) {
+  candidate.moved.clear();
+  for (const auto& [space, where] :
+       {std::pair{plan::Buffer::HOST, "in host memory"}, std::pair{plan::Buffer::FILE, "in files"}})
+    if (plan::peakBytes(plan, space) > 0)
+      for (const auto& [kind, bytes] : plan::memoryByKind(plan, space))
+        if (bytes > 0)
+          candidate.moved += cat(", ", bytesText(bytes), " of ",
+                                 kind == plan::OPTIMIZER ? "optimizer state" : plan::word(kind), " ", where);
+  size_t updates = 0, onHost = 0;
+  for (const plan::Instruction& instruction : plan.body())
+    updates += instruction.updates_bucket() > 0, onHost += plan::isOnHost(instruction);
+  candidate.updatesOnHost = onHost > 0;
+  if (onHost > 0)
+    candidate.moved +=
+        cat(", ", onHost == updates ? "all" : cat(onHost, " of ", updates), " buckets updated on the host");
+}
+
+// Time and bytes of the candidate's plan.
+void measure(Candidate& candidate, const ChooseOptions& choices, const profile::Profile& machine) {
+  const plan::Plan& plan = candidate.draft.plan;
+  schedule::PlanLoop loop = schedule::loopOf(plan, machine);
+  schedule::Timeline timeline = schedule::play(loop.loop);
+  schedule::Bound bound = schedule::boundOf(loop.loop, schedule::dataDependences(plan, loop));
+  candidate.seconds = timeline.period;
+  candidate.exposed = timeline.exposed;
+  candidate.bound = bound.seconds;
+  candidate.boundBy = schedule::boundByName(bound.by);
+  if (const std::optional<schedule::Floor> floor = schedule::floorOf(plan, machine))
+    candidate.floor = floor->seconds, candidate.floorBy = schedule::floorByName(floor->by);
+  candidate.bytes = plan.memory().peak_bytes();
+  candidate.stateBytes = candidate.wholeBytes = 0;
+  for (const plan::Bucket& bucket : plan.buckets())
+    candidate.wholeBytes += bucket.elements() * plan::elementBytes(bucket.type());
+  for (const plan::Buffer& buffer : plan.buffers())
+    if (buffer.persistent() && buffer.space() == plan::Buffer::DEVICE) candidate.stateBytes += buffer.bytes();
+  if (choices.wholeMemory) {
+    // As sheaf-run starts ranks by default: a process for each GPU, one for all ranks of a CPU.
+    const plan::RankMemory memory =
+        machine.isOfGpus() ? plan::gpuRankMemory(plan, plan.ranks() > 1, true, machine.nodes(plan.ranks()) > 1)
+                           : plan::cpuRankMemory(plan);
+    candidate.besides = memory.total() - candidate.bytes;
+  }
+  candidate.hostBytes = plan::peakBytes(plan, plan::Buffer::HOST);
+  candidate.fileBytes = plan::peakBytes(plan, plan::Buffer::FILE);
+  describeMoved(plan, candidate);
+}
+
 // One candidate; an error has been reported where this fails. The module is the one that the phase `train` left.
 FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOptions& options,
                                       const ChooseOptions& choices, const profile::Profile& machine) {
@@ -62,58 +127,19 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
     mlir::PassManager passes(trained.getContext());
     addZeroPasses(passes, candidate.options);
     addFusePasses(passes);
-    addPlanPasses(passes, candidate.options);
     if (failed(passes.run(*candidate.module))) return failure();
-    auto program = *candidate.module->getOps<plan_ir::ProgramOp>().begin();
-    FailureOr<plan::Plan> plan = plan_ir::toProto(program, plan_ir::Kernels::kAny);
-    if (failed(plan)) return failure();
-    // A plan that only evaluates is judged by a batch of its evaluation.
-    if (plan->body().empty()) plan->mutable_body()->Swap(plan->mutable_evaluation());
-    schedule::PlanLoop loop = schedule::loopOf(*plan, machine);
-    schedule::Timeline timeline = schedule::play(loop.loop);
-    schedule::Bound bound = schedule::boundOf(loop.loop, schedule::dataDependences(*plan, loop));
-    candidate.seconds = timeline.period;
-    candidate.exposed = timeline.exposed;
-    candidate.bound = bound.seconds;
-    candidate.boundBy = schedule::boundByName(bound.by);
-    if (const std::optional<schedule::Floor> floor = schedule::floorOf(*plan, machine))
-      candidate.floor = floor->seconds, candidate.floorBy = schedule::floorByName(floor->by);
-    candidate.bytes = plan->memory().peak_bytes();
-    candidate.stateBytes = candidate.wholeBytes = 0;
-    for (const plan::Bucket& bucket : plan->buckets())
-      candidate.wholeBytes += bucket.elements() * plan::elementBytes(bucket.type());
-    for (const plan::Buffer& buffer : plan->buffers())
-      if (buffer.persistent() && buffer.space() == plan::Buffer::DEVICE) candidate.stateBytes += buffer.bytes();
-    if (choices.wholeMemory) {
-      // As sheaf-run starts ranks by default: a process for each GPU, one for all ranks of a CPU.
-      const plan::RankMemory memory =
-          machine.isOfGpus() ? plan::gpuRankMemory(*plan, plan->ranks() > 1, true, machine.nodes(plan->ranks()) > 1)
-                             : plan::cpuRankMemory(*plan);
-      candidate.besides = memory.total() - candidate.bytes;
-    }
-    candidate.hostBytes = plan::peakBytes(*plan, plan::Buffer::HOST);
-    candidate.fileBytes = plan::peakBytes(*plan, plan::Buffer::FILE);
-    candidate.moved.clear();
-    for (const auto& [space, where] :
-         {std::pair{plan::Buffer::HOST, "in host memory"}, std::pair{plan::Buffer::FILE, "in files"}})
-      if (plan::peakBytes(*plan, space) > 0)
-        for (const auto& [kind, bytes] : plan::memoryByKind(*plan, space))
-          if (bytes > 0)
-            candidate.moved += cat(", ", bytesText(bytes), " of ",
-                                   kind == plan::OPTIMIZER ? "optimizer state" : plan::word(kind), " ", where);
-    size_t updates = 0, onHost = 0;
-    for (const plan::Instruction& instruction : plan->body())
-      updates += instruction.updates_bucket() > 0, onHost += plan::isOnHost(instruction);
-    candidate.updatesOnHost = onHost > 0;
-    if (onHost > 0)
-      candidate.moved +=
-          cat(", ", onHost == updates ? "all" : cat(onHost, " of ", updates), " buckets updated on the host");
+    FailureOr<plan_ir::Draft> draft = makePlan(*candidate.module, candidate.options);
+    if (failed(draft)) return failure();
+    candidate.draft = std::move(*draft);
+    const EvaluationAsStep judged(candidate.draft.plan);
+    measure(candidate, choices, machine);
     const uint64_t needed = candidate.bytes + candidate.besides;
     candidate.fits = memoryLimit == 0 || needed <= memoryLimit;
     if (!candidate.fits) {
-      const plan::MostBytes most = plan::mostBytes(*plan);
+      const plan::Plan& plan = candidate.draft.plan;
+      const plan::MostBytes most = plan::mostBytes(plan);
       if (most.instruction)
-        candidate.neediest = cat(plan::describe(*plan, *most.instruction), " needs ", bytesText(most.bytes));
+        candidate.neediest = cat(plan::describe(plan, *most.instruction), " needs ", bytesText(most.bytes));
     }
     if ((choices.hostLimit > 0 && candidate.hostBytes > choices.hostLimit) ||
         (choices.fileLimit > 0 && candidate.fileBytes > choices.fileLimit)) {
@@ -199,14 +225,12 @@ class Chooser {
 
   // The bound of what was chosen with what the limit forces.
   mlir::LogicalResult boundByLimit() {
-    FailureOr<plan::Plan> plan =
-        plan_ir::toProto(*best_->module->getOps<plan_ir::ProgramOp>().begin(), plan_ir::Kernels::kAny);
-    if (failed(plan)) return failure();
-    if (plan->body().empty()) plan->mutable_body()->Swap(plan->mutable_evaluation());
-    schedule::PlanLoop loop = schedule::loopOf(*plan, machine_);
-    std::vector<schedule::Dependence> data = schedule::dataDependences(*plan, loop);
+    plan::Plan& plan = best_->draft.plan;
+    const EvaluationAsStep judged(plan);
+    schedule::PlanLoop loop = schedule::loopOf(plan, machine_);
+    std::vector<schedule::Dependence> data = schedule::dataDependences(plan, loop);
     schedule::MemoryBound memory =
-        schedule::memoryBoundOf(schedule::modelOf(*plan, machine_), data, choices_.memoryLimit);
+        schedule::memoryBoundOf(schedule::modelOf(plan, machine_), data, choices_.memoryLimit);
     schedule::Bound bound = schedule::boundOf(loop.loop, data, &memory);
     best_->bound = bound.seconds;
     best_->boundBy = schedule::boundByName(bound.by);

@@ -44,7 +44,8 @@ struct ChooseOptions {
 // A candidate, compiled up to the phase `plan`.
 struct Candidate {
   PipelineOptions options;
-  mlir::OwningOpRef<mlir::ModuleOp> module;
+  mlir::OwningOpRef<mlir::ModuleOp> module;  // that was lowered, with its attributes and the draft's fusions
+  plan_ir::Draft draft;
   double seconds = 0, bound = 0, exposed = 0;
   std::string boundBy;
   double floor = 0;  // of any plan of the model at this stage: schedule::Floor

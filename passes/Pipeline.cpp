@@ -1,7 +1,7 @@
 #include "passes/Pipeline.h"
 
 #include "mlir/Transforms/Passes.h"
-#include "passes/plan/Passes.h"
+#include "passes/plan/Finish.h"
 #include "passes/train/Passes.h"
 #include "passes/zero/Passes.h"
 
@@ -117,14 +117,10 @@ void addFusePasses(mlir::OpPassManager& passes) {
   passes.addPass(train::createPitchRows());
 }
 
-void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
-  plan_ir::LowerToPlanOptions lower;
-  lower.maxThreads = options.maxThreads;
-  lower.cpu = options.cpu;
-  lower.gpu = options.gpu;
-  passes.addPass(plan_ir::createLowerToPlan(lower));
+// Runs the passes over the plan itself that follow the lowering.
+static Status finishPlan(plan_ir::Draft& draft, const PipelineOptions& options) {
   // Before anything is decided about order and memory: the proof will say that the plan still computes this.
-  passes.addPass(plan_ir::createDigestDataflow());
+  SHEAF_RETURN_IF_ERROR(plan_ir::digestDataflow(draft));
   if (options.offloads()) {
     plan_ir::OffloadOptions offload;
     offload.optimizer = options.offload.optimizer;
@@ -135,29 +131,37 @@ void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
     offload.hostBytes = options.offloadHost;
     offload.profileName = options.profile;
     offload.updateOn = options.updateOnHost ? "host" : "device";
-    passes.addPass(plan_ir::createOffload(offload));
-    passes.addPass(plan_ir::createHostOperands());
+    SHEAF_RETURN_IF_ERROR(plan_ir::offload(draft, offload));
+    SHEAF_RETURN_IF_ERROR(plan_ir::copyHostOperands(draft));
   }
   plan_ir::ScheduleOptions schedule;
   schedule.profileName = options.profile;
   schedule.memoryLimit = options.memoryLimit;
   schedule.prefetch = options.prefetch;
-  passes.addPass(plan_ir::createSchedule(schedule));
-  if (options.offloads()) {
-    plan_ir::GenerationsOptions generations;
-    generations.generations = options.fileGenerations;
-    passes.addPass(plan_ir::createGenerations(generations));
-  }
-  passes.addPass(plan_ir::createInsertEvents());
-  passes.addPass(plan_ir::createElideEvents());
+  SHEAF_RETURN_IF_ERROR(plan_ir::scheduleInstructions(draft, schedule));
+  if (options.offloads()) SHEAF_RETURN_IF_ERROR(plan_ir::addGenerations(draft, options.fileGenerations));
+  SHEAF_RETURN_IF_ERROR(plan_ir::insertEvents(draft, /*placed=*/false));
+  SHEAF_RETURN_IF_ERROR(plan_ir::elideEvents(draft));
   // After the streams' order is known: buffers share bytes only where it keeps their accesses apart.
-  passes.addPass(plan_ir::createAllocateArena());
+  SHEAF_RETURN_IF_ERROR(plan_ir::allocateArena(draft));
   // The events so far say how far ahead a gather may run for memory's sake. What the layout needs of that, and no more,
   // is found again from the bytes that buffers share.
-  plan_ir::InsertEventsOptions placed;
-  placed.placed = true;
-  passes.addPass(plan_ir::createInsertEvents(placed));
-  passes.addPass(plan_ir::createElideEvents());
+  SHEAF_RETURN_IF_ERROR(plan_ir::insertEvents(draft, /*placed=*/true));
+  return plan_ir::elideEvents(draft);
+}
+
+mlir::FailureOr<plan_ir::Draft> makePlan(mlir::ModuleOp module, const PipelineOptions& options) {
+  mlir::PassManager passes(module.getContext());
+  plan_ir::LowerToPlanOptions lower;
+  lower.maxThreads = options.maxThreads;
+  lower.cpu = options.cpu;
+  lower.gpu = options.gpu;
+  passes.addPass(plan_ir::createLowerToPlan(lower));
+  if (mlir::failed(passes.run(module))) return mlir::failure();
+  mlir::FailureOr<plan_ir::Draft> draft = plan_ir::draftOf(*module.getOps<plan_ir::ProgramOp>().begin());
+  if (mlir::failed(draft)) return mlir::failure();
+  if (Status finished = finishPlan(*draft, options); !finished.ok()) return module.emitError(finished.message());
+  return draft;
 }
 
 }  // namespace sheaf

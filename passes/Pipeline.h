@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/Plan/Draft.h"
 #include "ir/Train/TrainDialect.h"
 #include "mlir/Pass/PassManager.h"
 
@@ -73,7 +74,8 @@ void addEvaluationPasses(mlir::OpPassManager& passes, const PipelineOptions& opt
 void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options);
 // Outlines the kernels.
 void addFusePasses(mlir::OpPassManager& passes);
-// Schedule, instructions, events, memory.
-void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options);
+// Buffers, instructions, schedule, events, memory, from a module that the phase before left; it keeps the fusions of
+// the draft. Errors have been reported at the module.
+mlir::FailureOr<plan_ir::Draft> makePlan(mlir::ModuleOp module, const PipelineOptions& options);
 
 }  // namespace sheaf

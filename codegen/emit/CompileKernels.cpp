@@ -4,6 +4,7 @@
 #include "codegen/cuda/CudaKernels.h"
 #include "codegen/emit/Emit.h"
 #include "runtime/base/Text.h"
+#include "runtime/plan/Types.h"
 
 using namespace mlir;
 
@@ -19,71 +20,73 @@ struct Compiled {
 };
 
 // Appends an image of machine code for processors; `offsets`: of each kernel's code.
-void appendImage(plan_ir::ProgramOp program, OpBuilder& builder, StringRef target, const CpuImage& image,
-                 ArrayRef<int64_t> offsets) {
-  SmallVector<StringRef> features(image.features.begin(), image.features.end());
-  const SmallVector<int64_t> none(offsets.size(), 0);
-  plan_ir::ImageOp::create(builder, program.getLoc(), target, image.cpu, builder.getStrArrayAttr(features), offsets,
-                           none, none, image.code, StringAttr());
+void appendImage(plan::Plan& plan, const std::string& target, CpuImage& image, const std::vector<uint64_t>& offsets) {
+  plan::KernelImage& out = *plan.add_images();
+  out.set_target(target);
+  out.set_cpu(image.cpu);
+  for (const std::string& feature : image.features) out.add_features(feature);
+  out.set_code(std::move(image.code));
+  for (uint64_t offset : offsets) out.add_entries()->set_offset(offset);
 }
 
 // Appends the image of all kernels for the CPU.
-LogicalResult compileForCpu(plan_ir::ProgramOp program, OpBuilder& builder, const Fusions& fusions,
-                            const KernelTargets& targets, Compiled& compiled, std::vector<std::string>& notes) {
+LogicalResult compileForCpu(plan::Plan& plan, const Fusions& fusions, const KernelTargets& targets, Compiled& compiled,
+                            std::vector<std::string>& notes) {
   FailureOr<CpuImage> image = compileFusions(fusions, compiled.symbols, {targets.cpu, targets.threads});
   if (failed(image)) return failure();
-  SmallVector<int64_t> offsets;
+  std::vector<uint64_t> offsets;
   for (auto [symbol, operands] : llvm::zip(compiled.symbols, compiled.operands)) {
-    offsets.push_back(static_cast<int64_t>(image->entries.at(symbol)));
+    offsets.push_back(image->entries.at(symbol));
     operands.join(image->operands.at(symbol));
   }
-  appendImage(program, builder, "cpu", *image, offsets);
   notes.push_back(
       cat("kernels for cpu (", image->cpu, "): ", image->entries.size(), ", ", bytesText(image->code.size())));
+  appendImage(plan, "cpu", *image, offsets);
   return success();
 }
 
 // Appends the image of the kernels that are launched on the host, if there are any.
-LogicalResult compileForHost(plan_ir::ProgramOp program, OpBuilder& builder, const Fusions& fusions,
-                             const KernelTargets& targets, Compiled& compiled, std::vector<std::string>& notes) {
-  std::set<int64_t> launched;
-  program.walk([&](plan_ir::LaunchOp launch) {
-    if (launch.getOnHost()) launched.insert(launch.getKernel());
+LogicalResult compileForHost(plan::Plan& plan, const Fusions& fusions, const KernelTargets& targets, Compiled& compiled,
+                             std::vector<std::string>& notes) {
+  std::set<uint32_t> launched;
+  plan::forEachInstruction(plan, [&](const plan::Instruction& instruction) {
+    if (plan::isOnHost(instruction)) launched.insert(instruction.kernel().kernel());
   });
   if (launched.empty()) return success();
   Fusions onHost;
-  for (int64_t kernel : launched) onHost.push_back(fusions[static_cast<size_t>(kernel)]);
+  for (uint32_t kernel : launched) onHost.push_back(fusions[kernel]);
   // Any machine that has such a GPU has such processors; this one may be another.
   const std::string cpu = targets.cpu == KernelTargets().cpu ? "x86-64-v3" : targets.cpu;
   std::vector<std::string> symbols;
   FailureOr<CpuImage> image = compileFusions(onHost, symbols, {cpu, targets.threads});
   if (failed(image)) return failure();
-  SmallVector<int64_t> offsets(fusions.size(), static_cast<int64_t>(image->code.size()));
+  std::vector<uint64_t> offsets(fusions.size(), image->code.size());
   for (auto [kernel, symbol] : llvm::zip(launched, symbols)) {
-    offsets[static_cast<size_t>(kernel)] = static_cast<int64_t>(image->entries.at(symbol));
-    compiled.operands[static_cast<size_t>(kernel)].join(image->operands.at(symbol));
+    offsets[kernel] = image->entries.at(symbol);
+    compiled.operands[kernel].join(image->operands.at(symbol));
   }
-  appendImage(program, builder, "host", *image, offsets);
   notes.push_back(cat("kernels for updates on the host (", image->cpu, "): ", image->entries.size(), ", ",
                       bytesText(image->code.size())));
+  appendImage(plan, "host", *image, offsets);
   return success();
 }
 
-LogicalResult compileForGpu(plan_ir::ProgramOp program, OpBuilder& builder, const Fusions& fusions,
-                            const KernelTarget& target, unsigned threads, Compiled& compiled,
-                            std::vector<std::string>& notes) {
+LogicalResult compileForGpu(plan::Plan& plan, const Fusions& fusions, const KernelTarget& target, unsigned threads,
+                            Compiled& compiled, std::vector<std::string>& notes) {
   FailureOr<CudaImage> image = compileCudaKernels(fusions, {target.architecture, threads});
   if (failed(image)) return failure();
-  SmallVector<int64_t> none(fusions.size(), 0), grids, blocks;
+  plan::KernelImage& out = *plan.add_images();
+  out.set_target(target.name);
+  out.set_cpu(image->chip);
+  out.set_toolkit(image->toolkit);
   compiled.symbols.clear();
   for (auto [kernel, operands] : llvm::zip(image->kernelOf, compiled.operands)) {
     compiled.symbols.push_back(image->kernels[kernel].symbol);
     operands.join(image->kernels[kernel].operands);
-    grids.push_back(image->kernels[kernel].mapping.grid);
-    blocks.push_back(image->kernels[kernel].mapping.threads());
+    plan::KernelEntry& entry = *out.add_entries();
+    entry.set_grid(static_cast<uint32_t>(image->kernels[kernel].mapping.grid));
+    entry.set_threads(static_cast<uint32_t>(image->kernels[kernel].mapping.threads()));
   }
-  plan_ir::ImageOp::create(builder, program.getLoc(), target.name, image->chip, builder.getStrArrayAttr({}), none,
-                           grids, blocks, image->code, builder.getStringAttr(image->toolkit));
   int registers = 0, spilled = 0;
   for (const CudaKernel& kernel : image->kernels) {
     registers = std::max(registers, kernel.usage.registers);
@@ -101,30 +104,24 @@ LogicalResult compileForGpu(plan_ir::ProgramOp program, OpBuilder& builder, cons
 
 }  // namespace
 
-LogicalResult compileKernels(plan_ir::ProgramOp program, const KernelTargets& targets,
-                             std::vector<std::string>& notes) {
-  SmallVector<plan_ir::KernelOp> kernels;
+LogicalResult compileKernels(plan_ir::Draft& draft, const KernelTargets& targets, std::vector<std::string>& notes) {
+  if (draft.fusions.empty()) return success();
   Fusions fusions;
-  for (auto kernel : program.getBody().front().getOps<plan_ir::KernelOp>()) {
-    kernels.push_back(kernel);
-    fusions.push_back(cast<train::FusionOp>(kernel.getFusion().front().front()));
-  }
-  if (kernels.empty()) return success();
-  OpBuilder builder(kernels.front());
+  for (Operation* fusion : draft.fusions) fusions.push_back(cast<train::FusionOp>(fusion));
   // The same names on every target: they are those of the distinct fusions.
   Compiled compiled{{}, std::vector<KernelOperands>(fusions.size())};
   for (const KernelTarget& target : targets.list)
-    if (failed(target.isGpu() ? compileForGpu(program, builder, fusions, target, targets.threads, compiled, notes)
-                              : compileForCpu(program, builder, fusions, targets, compiled, notes)))
+    if (failed(target.isGpu() ? compileForGpu(draft.plan, fusions, target, targets.threads, compiled, notes)
+                              : compileForCpu(draft.plan, fusions, targets, compiled, notes)))
       return failure();
-  if (!targets.hasCpu() && failed(compileForHost(program, builder, fusions, targets, compiled, notes)))
-    return failure();
-  for (auto [kernel, symbol, operands] : llvm::zip(kernels, compiled.symbols, compiled.operands)) {
-    kernel.setSymbol(symbol);
-    kernel.setAccess(operands.access);
-    kernel.setInPlace(operands.inPlace);
-    kernel.getFusion().getBlocks().clear();
+  if (!targets.hasCpu() && failed(compileForHost(draft.plan, fusions, targets, compiled, notes))) return failure();
+  for (auto [kernel, symbol, operands] :
+       llvm::zip(*draft.plan.mutable_kernels(), compiled.symbols, compiled.operands)) {
+    kernel.set_symbol(symbol);
+    for (int64_t access : operands.access) kernel.add_operand_access(static_cast<plan::Access>(access));
+    for (int64_t number : operands.inPlace) kernel.add_in_place(static_cast<uint32_t>(number));
   }
+  draft.fusions.clear();
   return success();
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/base/Hash.h"
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/Threads.h"
+#include "runtime/plan/Types.h"
 
 using namespace mlir;
 namespace fs = std::filesystem;
@@ -17,131 +18,147 @@ namespace sheaf::codegen {
 namespace {
 
 // The dense row-major bytes of an attribute's elements; predicates take a byte each.
-LogicalResult appendBytes(Operation* op, ElementsAttr value, std::string& out) {
+Status appendBytes(ElementsAttr value, std::string& out) {
   auto dense = dyn_cast<DenseElementsAttr>(value);
   if (!dense) {
-    if (auto resource = dyn_cast<DenseResourceElementsAttr>(value)) {
-      ArrayRef<char> raw = resource.getRawHandle().getBlob()->getData();
-      out.append(raw.begin(), raw.end());
-      return success();
-    }
-    return op->emitError("constant has no bytes of its own");
+    auto resource = dyn_cast<DenseResourceElementsAttr>(value);
+    if (!resource) return Status::error("a constant has no bytes of its own");
+    ArrayRef<char> raw = resource.getRawHandle().getBlob()->getData();
+    out.append(raw.begin(), raw.end());
+    return {};
   }
   int64_t count = dense.getNumElements();
   if (dense.getElementType().isInteger(1)) {
     for (bool bit : dense.getValues<bool>()) out.push_back(bit);
-    return success();
+    return {};
   }
   ArrayRef<char> raw = dense.getRawData();
   for (int64_t i = 0; i < (dense.isSplat() ? count : 1); ++i) out.append(raw.begin(), raw.end());
-  return success();
+  return {};
 }
 
 // A piece of initial bytes, and where its hash goes.
 struct Piece {
   std::span<const std::byte> bytes;
-  int64_t* hash;
+  uint64_t* hash;
 };
 
 void hashPieces(ArrayRef<Piece> pieces, unsigned threads) {
   std::atomic<size_t> next{0};
   auto work = [&] {
-    for (size_t i; (i = next++) < pieces.size();) *pieces[i].hash = static_cast<int64_t>(xxh64(pieces[i].bytes));
+    for (size_t i; (i = next++) < pieces.size();) *pieces[i].hash = xxh64(pieces[i].bytes);
   };
   runOnThreads(std::min<size_t>(threads, pieces.size()), work);
 }
 
-// Appends hashes to the sources of parameters, copied tensors and constants that lie in files that exist.
-LogicalResult hashSources(plan_ir::ProgramOp program, ArrayRef<fs::path> paths, unsigned threads) {
+// Appends hashes to sources that lie in files that exist.
+Status hashSources(const std::vector<plan::Source*>& sources, const std::vector<fs::path>& paths, unsigned threads) {
   std::vector<MappedFile> files(paths.size());
-  std::vector<std::pair<Operation*, SmallVector<int64_t>>> sources;
+  std::vector<Piece> pieces;
   std::error_code ignored;
-  for (Operation& op : program.getBody().front()) {
-    auto source = op.getAttrOfType<DenseI64ArrayAttr>("source");
-    if (!source || source.size() != 3 || source[0] >= static_cast<int64_t>(paths.size())) continue;
-    MappedFile& file = files[source[0]];
-    if (file.path().empty() && fs::file_size(paths[source[0]], ignored) > 0 && !ignored) {
-      Expected<MappedFile> opened = MappedFile::open(paths[source[0]].string());
-      if (!opened.ok()) return op.emitError(opened.status().message());
+  for (plan::Source* source : sources) {
+    if (source->file() >= paths.size()) continue;  // its values have no bytes
+    MappedFile& file = files[source->file()];
+    const fs::path& path = paths[source->file()];
+    if (file.path().empty() && fs::file_size(path, ignored) > 0 && !ignored) {
+      Expected<MappedFile> opened = MappedFile::open(path.string());
+      if (!opened.ok()) return opened.status();
       file = std::move(*opened);
     }
     if (file.path().empty()) continue;  // the file is not there
-    const uint64_t length = source[2];
-    if (auto slice = file.slice(source[1], length); !slice.ok()) return op.emitError(slice.status().message());
-    sources.emplace_back(&op, llvm::to_vector(source.asArrayRef()));
-    sources.back().second.resize(3 + llvm::divideCeil(length, kSourceHashBytes));
-  }
-  std::vector<Piece> pieces;
-  for (auto& [op, numbers] : sources) {
-    auto bytes = files[numbers[0]].bytes().subspan(numbers[1], numbers[2]);
-    for (size_t i = 3; i < numbers.size(); ++i) {
-      const size_t begin = (i - 3) * kSourceHashBytes;
-      pieces.push_back({bytes.subspan(begin, std::min<size_t>(bytes.size() - begin, kSourceHashBytes)), &numbers[i]});
+    auto bytes = file.slice(source->offset(), source->length());
+    if (!bytes.ok()) return bytes.status();
+    source->mutable_hashes()->Resize(static_cast<int>(llvm::divideCeil(source->length(), kSourceHashBytes)), 0);
+    for (int i = 0; i < source->hashes_size(); ++i) {
+      const size_t begin = static_cast<size_t>(i) * kSourceHashBytes;
+      pieces.push_back({bytes->subspan(begin, std::min<size_t>(bytes->size() - begin, kSourceHashBytes)),
+                        source->mutable_hashes()->Mutable(i)});
     }
   }
   hashPieces(pieces, threads);
-  for (auto& [op, numbers] : sources) op->setAttr("source", DenseI64ArrayAttr::get(op->getContext(), numbers));
-  return success();
+  return {};
 }
+
+// The sources of parameters, copied tensors and constants that have one.
+std::vector<plan::Source*> sourcesOf(plan::Plan& plan) {
+  std::vector<plan::Source*> sources;
+  for (plan::Parameter& parameter : *plan.mutable_parameters())
+    if (parameter.has_source()) sources.push_back(parameter.mutable_source());
+  for (plan::Parameter& copied : *plan.mutable_copied())
+    if (copied.has_source()) sources.push_back(copied.mutable_source());
+  for (plan::Constant& constant : *plan.mutable_constants())
+    if (constant.has_source()) sources.push_back(constant.mutable_source());
+  return sources;
+}
+
+// The values of a draft that lie in no file yet.
+class DataFile {
+ public:
+  explicit DataFile(uint32_t file) : file_(file) {}
+
+  // Appends the values of a table's entries, which are in the file then.
+  template <typename Table>
+  Status append(Table& table, std::vector<ElementsAttr>& values) {
+    for (int i = 0; i < table.size(); ++i) {
+      ElementsAttr value = values[static_cast<size_t>(i)];
+      if (!value) continue;
+      bytes_.resize(llvm::alignTo(bytes_.size(), plan::kAlignment));
+      plan::Source& source = *table[i].mutable_source();
+      source.set_file(file_);
+      source.set_offset(bytes_.size());
+      SHEAF_RETURN_IF_ERROR(appendBytes(value, bytes_));
+      source.set_length(bytes_.size() - source.offset());
+    }
+    values.assign(values.size(), nullptr);
+    return {};
+  }
+
+  bool empty() const { return bytes_.empty(); }
+  Status write(const std::string& path) const {
+    Expected<AtomicFile> file = AtomicFile::create(path);
+    if (!file.ok()) return file.status();
+    SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(bytes_))));
+    return file->commit();
+  }
+
+ private:
+  uint32_t file_;
+  std::string bytes_;
+};
 
 }  // namespace
 
-LogicalResult resolveFiles(plan_ir::ProgramOp program, const std::string& modelFolder, const std::string& planPath,
-                           unsigned hashThreads, bool& wroteData) {
+Status resolveFiles(plan_ir::Draft& draft, const std::string& modelFolder, const std::string& planPath,
+                    unsigned hashThreads, bool& wroteData) {
   wroteData = false;
+  plan::Plan& plan = draft.plan;
   std::error_code ignored;
   fs::path planFolder = fs::absolute(planPath, ignored).lexically_normal().parent_path();
-  Block& block = program.getBody().front();
-  int64_t files = 0;
-  SmallVector<fs::path> paths;
-  Operation* lastFile = nullptr;
-  auto describe = [&](plan_ir::FileOp file, const fs::path& where) {
+  std::vector<fs::path> paths;
+  auto describe = [&](plan::File& file, const fs::path& where) {
     uint64_t size = fs::file_size(where, ignored), hash = 0;
     if (ignored) size = 0;
     if (size)
       if (auto head = llvm::MemoryBuffer::getFileSlice(where.string(), std::min<uint64_t>(size, kFileHashBytes), 0))
         hash = fileHash(std::as_bytes(std::span((*head)->getBufferStart(), (*head)->getBufferSize())));
     paths.push_back(where);
-    fs::path relative = where.lexically_proximate(planFolder);
-    file.setPath(relative.generic_string());
-    file.setSize(size);
-    file.setHash(int64_t(hash));
+    file.set_path(where.lexically_proximate(planFolder).generic_string());
+    file.set_size(size);
+    file.set_hash(hash);
   };
-  for (auto file : block.getOps<plan_ir::FileOp>()) {
-    describe(file, fs::absolute(fs::path(modelFolder) / file.getPath().str(), ignored).lexically_normal());
-    lastFile = file;
-    ++files;
+  for (plan::File& file : *plan.mutable_files())
+    describe(file, fs::absolute(fs::path(modelFolder) / file.path(), ignored).lexically_normal());
+  DataFile data(static_cast<uint32_t>(plan.files_size()));
+  SHEAF_RETURN_IF_ERROR(data.append(*plan.mutable_parameters(), draft.parameterValues));
+  SHEAF_RETURN_IF_ERROR(data.append(*plan.mutable_copied(), draft.copiedValues));
+  SHEAF_RETURN_IF_ERROR(data.append(*plan.mutable_constants(), draft.constantValues));
+  if (!data.empty()) {
+    const std::string path = planPath + ".data";
+    SHEAF_RETURN_IF_ERROR(data.write(path));
+    wroteData = true;
+    describe(*plan.add_files(), fs::absolute(path, ignored));
   }
-
-  std::string data;
-  auto append = [&](Operation* op, ElementsAttr value) -> LogicalResult {
-    data.resize((data.size() + 127) / 128 * 128);
-    int64_t offset = data.size();
-    if (failed(appendBytes(op, value, data))) return failure();
-    op->setAttr("source", DenseI64ArrayAttr::get(op->getContext(), {files, offset, int64_t(data.size()) - offset}));
-    op->removeAttr("value");
-    return success();
-  };
-  for (Operation& op : block)
-    if (auto value = op.getAttrOfType<ElementsAttr>("value"))
-      if (isa<plan_ir::ConstantOp, plan_ir::ParameterOp, plan_ir::CopiedOp>(op) && failed(append(&op, value)))
-        return failure();
-  auto hashed = [&] { return hashThreads ? hashSources(program, paths, hashThreads) : success(); };
-  if (data.empty()) return hashed();
-
-  std::string path = planPath + ".data";
-  auto write = [&]() -> Status {
-    Expected<AtomicFile> file = AtomicFile::create(path);
-    if (!file.ok()) return file.status();
-    SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(data))));
-    return file->commit();
-  };
-  if (Status written = write(); !written.ok()) return program.emitError(written.message());
-  wroteData = true;
-  OpBuilder builder(program.getContext());
-  lastFile ? builder.setInsertionPointAfter(lastFile) : builder.setInsertionPointToStart(&block);
-  describe(plan_ir::FileOp::create(builder, program.getLoc(), "", int64_t(0), int64_t(0)), fs::absolute(path, ignored));
-  return hashed();
+  return hashThreads ? hashSources(sourcesOf(plan), paths, hashThreads) : Status();
 }
 
 }  // namespace sheaf::codegen

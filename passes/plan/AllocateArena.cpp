@@ -2,33 +2,27 @@
 // loop.
 #include <array>
 
-#include "passes/plan/Passes.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/STLExtras.h"
+#include "passes/plan/Finish.h"
 #include "passes/plan/PlacedBuffers.h"
-#include "passes/plan/Sequence.h"
 #include "runtime/plan/Tiles.h"
-#include "runtime/plan/Types.h"
-#include "runtime/plan/Words.h"
+#include "runtime/plan/Unrolled.h"
 
 namespace sheaf::plan_ir {
-#define GEN_PASS_DEF_ALLOCATEARENA
-#include "passes/plan/Passes.h.inc"
-}  // namespace sheaf::plan_ir
-
-using namespace mlir;
-using namespace sheaf::plan_ir;
-
 namespace {
 
-using sheaf::plan::kAlignment;
-using sheaf::plan::kDeviceAlignment;
-using sheaf::plan::kFileAlignment;
-using Space = sheaf::plan::Buffer;
+using plan::kAlignment;
+using plan::kDeviceAlignment;
+using plan::kFileAlignment;
 constexpr int kSpaces = 3;
 
 // First and last access of a buffer on each stream, as positions in the first two steps; -1: none. A buffer is written
 // before it is read, so what comes before the first write of a step belongs to the life that began in the step before.
 struct Lifetime {
-  SmallVector<int64_t, 4> first, last;
+  llvm::SmallVector<int64_t, 4> first, last;
   int64_t begin() const {
     int64_t least = INT64_MAX;
     for (int64_t at : first)
@@ -38,23 +32,24 @@ struct Lifetime {
 };
 // In the order of their beginnings. A buffer that one part of the step alone uses lives again in each of its turns, and
 // is used in the same way there.
-using Lifetimes = SmallVector<Lifetime, 1>;
+using Lifetimes = llvm::SmallVector<Lifetime, 1>;
 
 // Finds where lifetimes end.
 class LifetimeEnds {
  public:
-  LifetimeEnds(const Sequence& sequence, const sheaf::plan::HappensBefore& order)
-      : order(order), length(sequence.issued.size()), instructions(sequence.streams) {
-    for (auto [i, instruction] : llvm::enumerate(sequence.issued)) instructions[instruction.stream].push_back(i);
+  LifetimeEnds(const plan::Unrolled& sequence, const plan::HappensBefore& order)
+      : order(order), length(sequence.size()), instructions(sequence.streams()) {
+    for (auto [i, issued] : llvm::enumerate(sequence.issued())) instructions[issued.stream].push_back(i);
   }
 
   // Buffers with several lifetimes, or across rounds, count as always live.
-  LiveRange liveRange(const Lifetimes& lives, size_t firstRound, int64_t roundLength) const {
+  LiveRange liveRange(const Lifetimes& lives, const plan::Unrolled::Round& round) const {
     LiveRange range;
     if (lives.size() != 1) return range;
-    const int64_t begin = lives[0].begin(), until = orderedEnd(lives[0]);
-    const int64_t first = (begin - int64_t(firstRound)) % roundLength, end = first + (until - begin);
-    if (begin < int64_t(firstRound) || size_t(until) == length || end > roundLength) return range;
+    const int64_t begin = lives[0].begin(), until = orderedEnd(lives[0]), firstRound = int64_t(round.begin);
+    const int64_t roundLength = int64_t(round.length());
+    const int64_t first = (begin - firstRound) % roundLength, end = first + (until - begin);
+    if (begin < firstRound || size_t(until) == length || end > roundLength) return range;
     range.begin = first, range.end = end;
     auto isUsed = [](int64_t at) { return at >= 0; };
     if (llvm::count_if(lives[0].last, isUsed) != 1) return range;
@@ -80,158 +75,206 @@ class LifetimeEnds {
     return from;
   }
 
-  const sheaf::plan::HappensBefore& order;
+  const plan::HappensBefore& order;
   size_t length;
   std::vector<std::vector<size_t>> instructions;  // by stream
 };
 
-struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
-  using Base::Base;
+// Finds when the buffers of a round are alive.
+class LifetimeFinder {
+ public:
+  explicit LifetimeFinder(const plan::Unrolled& sequence) : sequence_(sequence) {}
 
-  void runOnOperation() override {
-    for (auto program : getOperation().getOps<ProgramOp>()) allocate(program);
+  bool knows(uint32_t buffer) const { return lifetimes_.contains(buffer); }
+  const Lifetimes& of(uint32_t buffer) { return lifetimes_[buffer]; }
+
+  // Notes the accesses of a round: a step, or a batch of the evaluation. Lives may end in the next one.
+  void visit(const plan::Unrolled::Round& round) {
+    const llvm::DenseSet<uint32_t> shared = sharedIn(round);
+    llvm::DenseSet<uint32_t> written;
+    llvm::MapVector<uint32_t, llvm::SmallVector<size_t>> early;  // reads before the first write
+    for (size_t i = round.begin; i < round.end; ++i)
+      for (const plan::Operand& operand : sequence_[i].instruction->operands()) {
+        const uint32_t buffer = operand.buffer();
+        if (operand.access() != plan::READ) written.insert(buffer);
+        if (written.contains(buffer))
+          note(buffer, i, !shared.contains(buffer));
+        else
+          early[buffer].push_back(i);
+      }
+    for (auto& [buffer, reads] : early)
+      for (size_t i : reads) note(buffer, i + round.length(), !shared.contains(buffer));
   }
 
-  void allocate(ProgramOp program) {
-    // A life begins in the first step and ends there or in the second; one step more for what comes after it.
-    Sequence sequence(program, 1);
-    auto order = sequence.happensBefore();
-
-    llvm::DenseMap<Value, Lifetimes> lifetimes;
-    llvm::DenseMap<Value, uint32_t> turnOfLife;  // in which the latest life of a buffer of one part began
-    auto note = [&](Value buffer, size_t i, bool onePart) {
-      Lifetimes& lives = lifetimes[buffer];
-      const uint32_t turn = onePart ? sequence.turns[i] : 0;
-      if (lives.empty() || turnOfLife[buffer] != turn) lives.emplace_back(), turnOfLife[buffer] = turn;
-      Lifetime& life = lives.back();
-      life.first.resize(sequence.streams, -1);
-      life.last.resize(sequence.streams, -1);
-      uint32_t stream = sequence.issued[i].stream;
-      if (life.first[stream] < 0) life.first[stream] = i;
-      life.last[stream] = i;
-    };
-    // Of a step or of a batch of the evaluation, and the next one.
-    auto noteRound = [&](size_t begin, size_t end) {
-      llvm::DenseMap<Value, Operation*> parts;
-      llvm::DenseSet<Value> shared;  // by several parts, or from one turn to another
-      llvm::DenseMap<Value, uint32_t> writtenIn;
-      for (size_t i = begin; i < end; ++i)
-        for (const Operand& operand : operandsOf(sequence.instructions[i])) {
-          Operation* part = sequence.instructions[i]->getParentOp();
-          const bool fresh = parts.try_emplace(operand.buffer, part).first->second == part;
-          if (operand.access != kRead) writtenIn.try_emplace(operand.buffer, 0).first->second = sequence.turns[i];
-          auto written = writtenIn.find(operand.buffer);
-          if (!fresh || written == writtenIn.end() || written->second != sequence.turns[i])
-            shared.insert(operand.buffer);
-        }
-      llvm::DenseSet<Value> written;
-      llvm::MapVector<Value, SmallVector<size_t>> early;  // reads before the first write
-      for (size_t i = begin; i < end; ++i)
-        for (const Operand& operand : operandsOf(sequence.instructions[i])) {
-          if (operand.access != kRead) written.insert(operand.buffer);
-          if (written.contains(operand.buffer))
-            note(operand.buffer, i, !shared.contains(operand.buffer));
-          else
-            early[operand.buffer].push_back(i);
-        }
-      for (auto& [buffer, reads] : early)
-        for (size_t i : reads) note(buffer, i + (end - begin), !shared.contains(buffer));
-    };
-    noteRound(sequence.firstBody, sequence.secondBody);
-    // All of `a` before all of `b`; `shift` moves b into the next round.
-    auto before = [&](const Lifetime& a, const Lifetime& b, int64_t shift) {
-      for (int64_t last : a.last)
-        for (int64_t first : b.first)
-          if (last >= 0 && first >= 0 && !order.ordered(last, first + shift)) return false;
-      return true;
-    };
-    int64_t roundLength = sequence.secondBody - sequence.firstBody;
-    // Each life of `a` lies between two of `b`, around the loop. It is enough to look at these two: on every stream the
-    // others of `b` come before the one or after the other.
-    auto mayShare = [&](const Lifetimes& as, const Lifetimes& bs) {
-      for (const Lifetime& a : as) {
-        const Lifetime* next = llvm::find_if(bs, [&](const Lifetime& b) { return b.begin() > a.begin(); });
-        if (!(next == bs.end() ? before(a, bs.front(), roundLength) : before(a, *next, 0))) return false;
-        if (!(next == bs.begin() ? before(bs.back(), a, roundLength) : before(*std::prev(next), a, 0))) return false;
+ private:
+  // Buffers that several parts use, or that are used from one turn to another.
+  llvm::DenseSet<uint32_t> sharedIn(const plan::Unrolled::Round& round) const {
+    llvm::DenseMap<uint32_t, std::string_view> parts;  // the list that uses a buffer
+    llvm::DenseMap<uint32_t, uint32_t> writtenIn;
+    llvm::DenseSet<uint32_t> shared;
+    for (size_t i = round.begin; i < round.end; ++i)
+      for (const plan::Operand& operand : sequence_[i].instruction->operands()) {
+        const uint32_t buffer = operand.buffer(), turn = sequence_[i].run;
+        const std::string_view part = sequence_[i].list;
+        const bool fresh = parts.try_emplace(buffer, part).first->second == part;
+        if (operand.access() != plan::READ) writtenIn.try_emplace(buffer, 0).first->second = turn;
+        auto written = writtenIn.find(buffer);
+        if (!fresh || written == writtenIn.end() || written->second != turn) shared.insert(buffer);
       }
-      return true;
-    };
+    return shared;
+  }
 
-    llvm::DenseMap<Value, uint64_t> alignments;  // of buffers that need more than others
-    // The scratch of a call on a GPU is cuBLASLt's workspace, among others.
-    program.walk([&](CallOp call) {
-      if (call.getDeviceScratch() > 0 && !call.getBuffers().empty())
-        alignments[call.getBuffers().back()] = kDeviceAlignment;
-    });
-    // Direct input and output takes whole blocks, in memory as in the file.
-    program.walk([&](TransferOp transfer) {
-      for (Value buffer : transfer.getBuffers())
-        if (llvm::is_contained({sheaf::plan::Transfer::READ_FILE, sheaf::plan::Transfer::WRITE_FILE},
-                               transfer.getKind()))
-          alignments[buffer] = kFileAlignment;
-    });
-    auto alignmentOf = [&](BufferOp buffer) -> uint64_t {
-      return std::max(alignments.lookup(buffer.getResult()),
-                      spaceOf(buffer) == Space::FILE ? kFileAlignment : kAlignment);
-    };
-    auto aligned = [&](int64_t offset, BufferOp buffer) -> int64_t {
-      return llvm::alignTo(offset, alignmentOf(buffer));
-    };
+  void note(uint32_t buffer, size_t i, bool onePart) {
+    Lifetimes& lives = lifetimes_[buffer];
+    const uint32_t turn = onePart ? sequence_[i].run : 0;
+    if (lives.empty() || turnOfLife_[buffer] != turn) lives.emplace_back(), turnOfLife_[buffer] = turn;
+    Lifetime& life = lives.back();
+    life.first.resize(sequence_.streams(), -1);
+    life.last.resize(sequence_.streams(), -1);
+    const uint32_t stream = sequence_.issued()[i].stream;
+    if (life.first[stream] < 0) life.first[stream] = static_cast<int64_t>(i);
+    life.last[stream] = static_cast<int64_t>(i);
+  }
 
-    SmallVector<BufferOp> buffers(program.getBody().front().getOps<BufferOp>());
-    int64_t peaks[kSpaces] = {};  // the last byte in use
-    Builder builder(program.getContext());
-    auto place = [&](BufferOp buffer, int64_t offset) {
-      buffer.setOffset(offset);
-      int64_t& peak = peaks[spaceOf(buffer)];
-      peak = std::max<int64_t>(peak, offset + buffer.getBytes());
-    };
+  const plan::Unrolled& sequence_;
+  llvm::DenseMap<uint32_t, Lifetimes> lifetimes_;
+  llvm::DenseMap<uint32_t, uint32_t> turnOfLife_;  // in which the latest life of a buffer of one part began
+};
+
+// Gives buffers places.
+class ArenaLayout {
+ public:
+  explicit ArenaLayout(plan::Plan& plan)
+      // A life begins in the first step and ends there or in the second; one step more for what comes after it.
+      : plan_(plan),
+        sequence_(plan, 1),
+        order_(sequence_.happensBefore()),
+        ends_(sequence_, order_),
+        lives_(sequence_) {}
+
+  void run() {
+    setAlignments();
+    lives_.visit(sequence_.stepRound());
     // The evaluation runs where nothing of the step is alive, so its buffers lie where the step's do.
-    llvm::DenseSet<Value> evaluated;
-    for (size_t i = sequence.firstEvaluation; i < sequence.secondEvaluation; ++i)
-      for (const Operand& operand : operandsOf(sequence.instructions[i]))
-        if (!lifetimes.contains(operand.buffer)) evaluated.insert(operand.buffer);
-    SmallVector<BufferOp> shared, ofEvaluation;
-    for (BufferOp buffer : buffers)
-      if (!buffer.getPersistent() && evaluated.contains(buffer.getResult()))
+    const plan::Unrolled::Round evaluation = sequence_.evaluationRound();
+    llvm::DenseSet<uint32_t> evaluated;
+    for (size_t i = evaluation.begin; i < evaluation.end; ++i)
+      for (const plan::Operand& operand : sequence_[i].instruction->operands())
+        if (!lives_.knows(operand.buffer())) evaluated.insert(operand.buffer());
+    std::vector<uint32_t> ofStep, ofEvaluation;
+    for (uint32_t buffer = 0; buffer < static_cast<uint32_t>(plan_.buffers_size()); ++buffer) {
+      const bool persistent = bufferAt(buffer).persistent();
+      if (!persistent && evaluated.contains(buffer))
         ofEvaluation.push_back(buffer);
-      else if (buffer.getPersistent() || !lifetimes.contains(buffer.getResult()))
-        place(buffer, aligned(peaks[spaceOf(buffer)], buffer));
+      else if (persistent || !lives_.knows(buffer))
+        place(buffer, aligned(peaks_[bufferAt(buffer).space()], buffer));
       else
-        shared.push_back(buffer);
-    const auto floors = std::to_array(peaks);
-
-    const LifetimeEnds ends(sequence, order);
-    auto placeAll = [&](SmallVector<BufferOp>& together, size_t firstRound) {
-      llvm::stable_sort(together, [](BufferOp a, BufferOp b) { return a.getBytes() > b.getBytes(); });
-      PlacedBuffers ofSpace[kSpaces];
-      std::vector<const Lifetimes*> livesOf;
-      for (auto [i, buffer] : llvm::enumerate(together)) {
-        const auto space = spaceOf(buffer);
-        const Lifetimes& lives = *livesOf.emplace_back(&lifetimes[buffer.getResult()]);
-        const int64_t size = llvm::alignTo(buffer.getBytes(), space == Space::FILE ? kFileAlignment : kAlignment);
-        const LiveRange alive = ends.liveRange(lives, firstRound, roundLength);
-        const int64_t at = ofSpace[space].find(
-            aligned(floors[space], buffer), size, alive,
-            [&](size_t other) { return !mayShare(lives, *livesOf[other]); },
-            [&, buffer = buffer](int64_t place) { return aligned(place, buffer); });
-        place(buffer, at);
-        ofSpace[space].insert({at, at + size, alive, i});
-      }
-    };
-    placeAll(shared, sequence.firstBody);
-    noteRound(sequence.firstEvaluation, sequence.secondEvaluation);
-    roundLength = sequence.secondEvaluation - sequence.firstEvaluation;
-    placeAll(ofEvaluation, sequence.firstEvaluation);
-    program->setAttr("peak_bytes", builder.getI64IntegerAttr(peaks[Space::DEVICE]));
-    SmallVector<NamedAttribute> spaces;
-    for (Space::Space space : {Space::HOST, Space::FILE})
-      if (peaks[space] > 0)
-        spaces.push_back(builder.getNamedAttr(
-            sheaf::plan::word(space),
-            builder.getDictionaryAttr(builder.getNamedAttr("peak_bytes", builder.getI64IntegerAttr(peaks[space])))));
-    if (!spaces.empty()) program->setAttr("spaces", builder.getDictionaryAttr(spaces));
+        ofStep.push_back(buffer);
+    }
+    const auto floors = std::to_array(peaks_);
+    placeAll(ofStep, sequence_.stepRound(), floors);
+    lives_.visit(evaluation);
+    placeAll(ofEvaluation, evaluation, floors);
+    declarePeaks();
   }
+
+ private:
+  const plan::Buffer& bufferAt(uint32_t buffer) const { return plan_.buffers(static_cast<int>(buffer)); }
+
+  // Some buffers need a larger alignment than others.
+  void setAlignments() {
+    plan::forEachInstruction(plan_, [&](const plan::Instruction& instruction) {
+      // The scratch of a call on a GPU is cuBLASLt's workspace, among others.
+      if (instruction.call().device_scratch() > 0 && instruction.operands_size() > 0)
+        alignments_[instruction.operands().rbegin()->buffer()] = kDeviceAlignment;
+      // Direct input and output takes whole blocks, in memory as in the file.
+      const plan::Transfer::Kind kind = instruction.transfer().kind();
+      if (kind == plan::Transfer::READ_FILE || kind == plan::Transfer::WRITE_FILE)
+        for (const plan::Operand& operand : instruction.operands()) alignments_[operand.buffer()] = kFileAlignment;
+    });
+  }
+
+  int64_t aligned(int64_t offset, uint32_t buffer) const {
+    const uint64_t least = bufferAt(buffer).space() == plan::Buffer::FILE ? kFileAlignment : kAlignment;
+    return static_cast<int64_t>(
+        llvm::alignTo(static_cast<uint64_t>(offset), std::max(alignments_.lookup(buffer), least)));
+  }
+
+  void place(uint32_t buffer, int64_t offset) {
+    plan::Buffer& placed = *plan_.mutable_buffers(static_cast<int>(buffer));
+    placed.set_offset(static_cast<uint64_t>(offset));
+    int64_t& peak = peaks_[placed.space()];  // the last byte in use
+    peak = std::max(peak, offset + static_cast<int64_t>(placed.bytes()));
+  }
+
+  // All of `a` before all of `b`; `shift` moves b into the next round.
+  bool before(const Lifetime& a, const Lifetime& b, int64_t shift) const {
+    for (int64_t last : a.last)
+      for (int64_t first : b.first)
+        if (last >= 0 && first >= 0 && !order_.ordered(static_cast<size_t>(last), static_cast<size_t>(first + shift)))
+          return false;
+    return true;
+  }
+
+  // Each life of `a` lies between two of `b`, around the loop. It is enough to look at these two: on every stream the
+  // others of `b` come before the one or after the other.
+  bool mayShare(const Lifetimes& as, const Lifetimes& bs, int64_t roundLength) const {
+    for (const Lifetime& a : as) {
+      const Lifetime* next = llvm::find_if(bs, [&](const Lifetime& b) { return b.begin() > a.begin(); });
+      if (!(next == bs.end() ? before(a, bs.front(), roundLength) : before(a, *next, 0))) return false;
+      if (!(next == bs.begin() ? before(bs.back(), a, roundLength) : before(*std::prev(next), a, 0))) return false;
+    }
+    return true;
+  }
+
+  // Places buffers of one round, the largest first, from the end of what persists on.
+  void placeAll(std::vector<uint32_t>& together, const plan::Unrolled::Round& round,
+                const std::array<int64_t, kSpaces>& floors) {
+    llvm::stable_sort(together, [&](uint32_t a, uint32_t b) { return bufferAt(a).bytes() > bufferAt(b).bytes(); });
+    PlacedBuffers ofSpace[kSpaces];
+    std::vector<const Lifetimes*> livesOf;
+    const auto roundLength = static_cast<int64_t>(round.length());
+    for (auto [i, buffer] : llvm::enumerate(together)) {
+      const plan::Buffer::Space space = bufferAt(buffer).space();
+      const Lifetimes& lives = *livesOf.emplace_back(&lives_.of(buffer));
+      const auto size = static_cast<int64_t>(
+          llvm::alignTo(bufferAt(buffer).bytes(), space == plan::Buffer::FILE ? kFileAlignment : kAlignment));
+      const LiveRange alive = ends_.liveRange(lives, round);
+      const int64_t at = ofSpace[space].find(
+          aligned(floors[space], buffer), size, alive,
+          [&](size_t other) { return !mayShare(lives, *livesOf[other], roundLength); },
+          [&, buffer = buffer](int64_t offset) { return aligned(offset, buffer); });
+      place(buffer, at);
+      ofSpace[space].insert({at, at + size, alive, i});
+    }
+  }
+
+  void declarePeaks() {
+    plan::Memory& memory = *plan_.mutable_memory();
+    memory.set_peak_bytes(static_cast<uint64_t>(peaks_[plan::Buffer::DEVICE]));
+    memory.clear_spaces();
+    for (plan::Buffer::Space space : {plan::Buffer::HOST, plan::Buffer::FILE}) {
+      if (peaks_[space] == 0) continue;
+      plan::SpaceMemory& declared = *memory.add_spaces();
+      declared.set_space(space);
+      declared.set_peak_bytes(static_cast<uint64_t>(peaks_[space]));
+    }
+  }
+
+  plan::Plan& plan_;
+  const plan::Unrolled sequence_;
+  const plan::HappensBefore order_;
+  const LifetimeEnds ends_;
+  LifetimeFinder lives_;
+  llvm::DenseMap<uint32_t, uint64_t> alignments_;
+  int64_t peaks_[kSpaces] = {};
 };
 
 }  // namespace
+
+Status allocateArena(Draft& draft) {
+  ArenaLayout(draft.plan).run();
+  return {};
+}
+
+}  // namespace sheaf::plan_ir

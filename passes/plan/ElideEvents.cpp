@@ -1,57 +1,49 @@
 // Removes waits that other order implies, records that nothing waits for, and renumbers the events.
-#include "passes/plan/Passes.h"
-#include "passes/plan/Sequence.h"
+#include <unordered_map>
+#include <unordered_set>
+
+#include "passes/plan/Edits.h"
+#include "passes/plan/Finish.h"
+#include "runtime/plan/Unrolled.h"
 
 namespace sheaf::plan_ir {
-#define GEN_PASS_DEF_ELIDEEVENTS
-#include "passes/plan/Passes.h.inc"
-}  // namespace sheaf::plan_ir
 
-using namespace mlir;
-using namespace sheaf::plan_ir;
-
-namespace {
-
-struct ElideEvents : sheaf::plan_ir::impl::ElideEventsBase<ElideEvents> {
-  using Base::Base;
-
-  void runOnOperation() override {
-    for (auto program : getOperation().getOps<ProgramOp>()) elide(program);
-  }
-
-  void elide(ProgramOp program) {
-    // A wait goes that is implied in every round of the loop.
-    Sequence sequence(program);
-    auto order = sequence.happensBefore();
-    llvm::DenseSet<Operation*> needed;
-    llvm::SetVector<Operation*> waits;
-    for (size_t i = 0; i < sequence.instructions.size(); ++i)
-      if (isa_and_present<WaitOp>(sequence.instructions[i])) {
-        waits.insert(sequence.instructions[i]);
-        if (order.needed(i)) needed.insert(sequence.instructions[i]);
+Status elideEvents(Draft& draft) {
+  // A wait goes that is implied in every round of the loop.
+  std::unordered_set<const plan::Instruction*> needed;
+  std::unordered_map<uint32_t, uint32_t> numbers;
+  {
+    const plan::Unrolled sequence(draft.plan);
+    const plan::HappensBefore order = sequence.happensBefore();
+    for (size_t i = 0; i < sequence.size(); ++i)
+      if (!sequence.isHost(i) && sequence[i].instruction->has_wait() && order.needed(i)) {
+        needed.insert(sequence[i].instruction);
+        numbers.try_emplace(sequence[i].instruction->wait().event(), 0);
       }
-    llvm::DenseMap<int64_t, int64_t> numbers;
-    SmallVector<WaitOp> kept;
-    for (Operation* wait : waits)
-      if (needed.contains(wait))
-        kept.push_back(cast<WaitOp>(wait)), numbers.try_emplace(kept.back().getEvent(), 0);
-      else
-        wait->erase();
-    int64_t next = 0;
-    SmallVector<RecordOp> records;
-    program.walk([&](RecordOp record) { records.push_back(record); });
-    for (RecordOp record : records) {
-      auto it = numbers.find(record.getEvent());
-      if (it == numbers.end()) {
-        record.erase();
+  }
+  uint32_t next = 0;
+  for (plan::InstructionList* of : listsOf(draft.plan)) {
+    OpenList list(*of);
+    for (OpenList::Place at = list.begin(); at != list.end();) {
+      const plan::Instruction& instruction = **at;
+      const bool stays = instruction.has_record() ? numbers.contains(instruction.record().event())
+                                                  : !instruction.has_wait() || needed.contains(&instruction);
+      if (!stays) {
+        at = list.erase(at);
         continue;
       }
-      it->second = next;
-      record.setEvent(next++);
+      if (instruction.has_record()) {
+        numbers[instruction.record().event()] = next;
+        (*at)->mutable_record()->set_event(next++);
+      }
+      ++at;
     }
-    for (WaitOp wait : kept) wait.setEvent(numbers[wait.getEvent()]);
-    program->setAttr("events", Builder(program.getContext()).getI64IntegerAttr(next));
   }
-};
+  for (plan::InstructionList* list : listsOf(draft.plan))
+    for (plan::Instruction& instruction : *list)
+      if (instruction.has_wait()) instruction.mutable_wait()->set_event(numbers[instruction.wait().event()]);
+  draft.plan.set_events(next);
+  return {};
+}
 
-}  // namespace
+}  // namespace sheaf::plan_ir

@@ -1,148 +1,142 @@
 // Gives state in files a second place, so that a step leaves the state before it as it was until the next one is
 // durable.
 #include "runtime/plan/Generations.h"
-#include "ir/Plan/PlanProto.h"
-#include "passes/plan/Passes.h"
-#include "passes/plan/Sequence.h"
+
+#include <algorithm>
+#include <map>
+
+#include "passes/plan/Edits.h"
+#include "passes/plan/Finish.h"
 #include "runtime/base/Decisions.h"
 #include "runtime/base/Text.h"
-#include "runtime/plan/Types.h"
 
 namespace sheaf::plan_ir {
-#define GEN_PASS_DEF_GENERATIONS
-#include "passes/plan/Passes.h.inc"
-}  // namespace sheaf::plan_ir
-
-using namespace mlir;
-using namespace sheaf;
-using namespace sheaf::plan_ir;
-
 namespace {
 
-struct Generations : plan_ir::impl::GenerationsBase<Generations> {
-  using Base::Base;
+class GenerationAdder {
+ public:
+  explicit GenerationAdder(plan::Plan& plan) : plan_(plan) {}
 
-  void runOnOperation() override {
-    for (auto program : getOperation().getOps<ProgramOp>())
-      if (failed(divide(program))) return signalPassFailure();
-  }
-
-  LogicalResult divide(ProgramOp program) const {
-    if (llvm::none_of(program.getBody().front().getOps<BufferOp>(), [](BufferOp buffer) { return isState(buffer); }))
-      return success();
-    FailureOr<plan::Plan> plan = toProto(program, Kernels::kAny);
-    if (failed(plan)) return failure();
-    const Sequence sequence(program);
-    const SmallVector<BufferOp> stored = storedBy(sequence.stepOp);
-    if (stored.empty()) return success();  // an evaluation alone
-    std::string why;
-    if (const std::vector<std::string> outside = plan::stateOutsideFiles(*plan); !outside.empty())
-      why = cat("they lack ", listText(outside, 3));
-    for (PartOp part : sequence.partOps)
-      if (const SmallVector<BufferOp> early = storedBy(part); !early.empty() && why.empty())
-        why = cat("every micro-batch writes '", BufferOp(early.front()).getName().str(), "'");
-    if (why.empty() && generations == 1) why = "--file-generations 1";
-    if (!why.empty()) {
-      decide(program, cat("a run cannot go on from them after a crash: ", why));
-      return success();
-    }
+  void run(int64_t generations) {
+    const auto& buffers = plan_.buffers();
+    if (std::none_of(buffers.begin(), buffers.end(), isState)) return;
+    const std::vector<uint32_t> stored = storedBy(plan_.body());
+    if (stored.empty()) return;  // an evaluation alone
+    if (const std::string why = whyNot(generations); !why.empty())
+      return decide(cat("a run cannot go on from them after a crash: ", why));
     uint64_t bytes = 0;
-    llvm::MapVector<Value, BufferOp> next;
-    for (BufferOp current : stored) {
-      next[current.getResult()] = nextOf(current);
-      bytes += current.getBytes();
+    NewBuffers added(plan_);
+    for (uint32_t current : stored) {
+      plan::Buffer next = bufferAt(current);
+      bytes += next.bytes();
+      next.set_name(next.name() + ".next");
+      next.set_offset(0);
+      next_[current] = added.add(std::move(next), current);
     }
-    relabel(sequence.stepOp, next);
-    persist(program, sequence.stepOp, next);
-    decide(program, cat("every step can be resumed; two generations of ", bytesText(bytes), " a rank"));
-    return success();
+    relabel();
+    persist(stored, added);
+    added.settle();
+    decide(cat("every step can be resumed; two generations of ", bytesText(bytes), " a rank"));
   }
 
-  static bool isState(BufferOp buffer) { return buffer.getPersistent() && spaceOf(buffer) == plan::Buffer::FILE; }
+ private:
+  static bool isState(const plan::Buffer& buffer) {
+    return buffer.persistent() && buffer.space() == plan::Buffer::FILE;
+  }
+  const plan::Buffer& bufferAt(uint32_t buffer) const { return plan_.buffers(static_cast<int>(buffer)); }
 
-  // What lives from step to step in files and is written there.
-  static SmallVector<BufferOp> storedBy(Operation* section) {
-    llvm::SetVector<Operation*> stored;
-    section->walk([&](TransferOp transfer) {
-      auto to = transfer.getBuffers()[1].getDefiningOp<BufferOp>();
-      if (isState(to)) stored.insert(to);
-    });
-    return llvm::map_to_vector(stored, [](Operation* op) { return cast<BufferOp>(op); });
+  // Returns the state in files that the list writes, in order.
+  std::vector<uint32_t> storedBy(const plan::InstructionList& list) const {
+    std::vector<uint32_t> stored;
+    for (const plan::Instruction& instruction : list) {
+      if (!instruction.has_transfer()) continue;
+      const uint32_t to = plan::destinationOf(instruction).buffer();
+      if (isState(bufferAt(to)) && std::find(stored.begin(), stored.end(), to) == stored.end()) stored.push_back(to);
+    }
+    return stored;
   }
 
-  static BufferOp nextOf(BufferOp current) {
-    OpBuilder builder(current);
-    builder.setInsertionPointAfter(current);
-    return BufferOp::create(builder, current.getLoc(), current.getType(), (current.getName() + ".next").str(),
-                            current.getKind(), int64_t(0), current.getBytes(), true, current.getSpaceAttr());
+  // Empty: state in files outlives a crash.
+  std::string whyNot(int64_t generations) const {
+    if (const std::vector<std::string> outside = plan::stateOutsideFiles(plan_); !outside.empty())
+      return cat("they lack ", listText(outside, 3));
+    for (const plan::StepPart& part : plan_.parts())
+      if (const std::vector<uint32_t> early = storedBy(part.instructions()); !early.empty())
+        return cat("every micro-batch writes '", bufferAt(early.front()).name(), "'");
+    return generations == 1 ? "--file-generations 1" : "";
   }
 
   // From its first write on a step has the next generation. What the schedule has carried here from the step after this
   // one reads after that write, too.
-  static void relabel(StepOp step, const llvm::MapVector<Value, BufferOp>& next) {
-    llvm::DenseSet<Value> written;
-    step->walk([&](TransferOp transfer) {
-      MutableOperandRange buffers = transfer.getBuffersMutable();
-      for (unsigned i : {0, 1}) {
-        const Value buffer = buffers[i].get();
-        auto known = next.find(buffer);
-        if (known == next.end()) continue;
-        if (i == 1) written.insert(buffer);
-        if (written.contains(buffer)) buffers[i].set(BufferOp(known->second).getResult());
+  void relabel() {
+    std::vector<bool> written(static_cast<size_t>(plan_.buffers_size()));
+    for (plan::Instruction& instruction : *plan_.mutable_body()) {
+      if (!instruction.has_transfer()) continue;
+      for (int i : {0, 1}) {
+        plan::Operand& operand = *instruction.mutable_operands(i);
+        auto known = next_.find(operand.buffer());
+        if (known == next_.end()) continue;
+        if (i == 1) written[operand.buffer()] = true;
+        if (written[operand.buffer()]) operand.set_buffer(known->second);
       }
-    });
+    }
   }
 
   // At the end of the step, after its writes on their stream.
-  static void persist(ProgramOp program, StepOp step, const llvm::MapVector<Value, BufferOp>& next) {
-    OpBuilder builder(program.getContext());
-    SmallVector<Value> buffers;
-    SmallVector<int64_t> bytes, access;
-    auto add = [&](Value buffer, int64_t size, int64_t how) {
-      buffers.push_back(buffer), bytes.push_back(size), access.push_back(how);
+  void persist(const std::vector<uint32_t>& stored, NewBuffers& added) {
+    plan::Instruction instruction;
+    instruction.set_label("persist");
+    instruction.mutable_persist();
+    for (const plan::Instruction& other : plan_.body())
+      if (other.transfer().kind() == plan::Transfer::WRITE_FILE) instruction.set_stream(other.stream());
+    auto add = [&](uint32_t buffer, plan::Access access) {
+      plan::Operand& operand = *instruction.add_operands();
+      operand.set_buffer(buffer);
+      operand.set_bytes(bufferAt(buffer).bytes());
+      operand.set_access(access);
     };
-    int64_t communicator = 0;
-    Operation* last = nullptr;  // of the declarations that refer to buffers
-    for (Operation& op : program.getBody().front())
-      if (isa<BucketOp, LossScaleOp>(op)) last = &op;
-    builder.setInsertionPointAfter(last);
-    if (program->getAttrOfType<IntegerAttr>("ranks").getInt() > 1) {
-      BufferOp first = *program.getBody().front().getOps<BufferOp>().begin();
-      auto votes = BufferOp::create(builder, step.getLoc(), first.getType(), "votes", plan::WORKSPACE, int64_t(0),
-                                    int64_t(sizeof(float)), true, SpaceAttr());
-      add(votes, sizeof(float), kWrite);
-      communicator = program->getAttrOfType<IntegerAttr>("communicators").getInt();
-      program->setAttr("communicators", builder.getI64IntegerAttr(communicator + 1));
-      if (auto axes = program->getAttrOfType<ArrayAttr>("communicator_axes")) {
-        SmallVector<Attribute> more(axes.begin(), axes.end());
-        more.push_back(builder.getStringAttr("world"));
-        program->setAttr("communicator_axes", builder.getArrayAttr(more));
-      }
+    if (plan_.ranks() > 1) {
+      add(addVotes(added), plan::WRITE);
+      instruction.mutable_persist()->set_communicator(plan_.communicators());
+      plan_.set_communicators(plan_.communicators() + 1);
+      if (plan_.communicator_axes_size() > 0) plan_.add_communicator_axes(plan::WORLD);
     }
-    for (auto scale : program.getBody().front().getOps<LossScaleOp>())
-      add(scale.getBuffer(), scale.getBuffer().getDefiningOp<BufferOp>().getBytes(), kRead);
-    for (auto [current, following] : next) {
-      GenerationOp::create(builder, step.getLoc(), current, following.getResult());
-      const int64_t size = BufferOp(following).getBytes();
-      add(current, size, kRead), add(following.getResult(), size, kRead);
+    if (plan_.has_loss_scale_buffer()) add(plan_.loss_scale_buffer(), plan::READ);
+    for (uint32_t current : stored) {
+      plan::Generation& generation = *plan_.add_generations();
+      generation.set_current(current);
+      generation.set_next(next_.at(current));
+      add(current, plan::READ), add(next_.at(current), plan::READ);
     }
-    const SmallVector<int64_t> none(buffers.size(), 0);
-    int64_t stream = 0;
-    step->walk([&](TransferOp transfer) {
-      if (transfer.getKind() == plan::Transfer::WRITE_FILE) stream = transfer.getStream();
-    });
-    builder.setInsertionPointToEnd(&step.getBody().front());
-    PersistOp::create(builder, step.getLoc(), stream, "persist", buffers, none, bytes, none, none, access,
-                      communicator);
+    *plan_.add_body() = std::move(instruction);
   }
 
-  static void decide(ProgramOp program, const std::string& text) {
-    Builder builder(program.getContext());
-    SmallVector<Attribute> all;
-    if (auto decisions = program->getAttrOfType<ArrayAttr>("decisions")) llvm::append_range(all, decisions);
-    all.push_back(builder.getStringAttr(cat(kFilesDecision, text)));
-    program->setAttr("decisions", builder.getArrayAttr(all));
+  // After the state of all buckets.
+  uint32_t addVotes(NewBuffers& added) const {
+    uint32_t last = plan_.has_loss_scale_buffer() ? plan_.loss_scale_buffer() : 0;
+    for (const plan::Bucket& bucket : plan_.buckets()) {
+      last = std::max(last, bucket.parameter_buffer());
+      for (const plan::State& state : bucket.states()) last = std::max(last, state.buffer());
+    }
+    plan::Buffer votes;
+    votes.set_name("votes");
+    votes.set_kind(plan::WORKSPACE);
+    votes.set_bytes(sizeof(float));
+    votes.set_persistent(true);
+    return added.add(std::move(votes), last);
   }
+
+  void decide(const std::string& text) { plan_.add_decisions(cat(kFilesDecision, text)); }
+
+  plan::Plan& plan_;
+  std::map<uint32_t, uint32_t> next_;  // the next generation of each buffer that is stored
 };
 
 }  // namespace
+
+Status addGenerations(Draft& draft, int64_t generations) {
+  GenerationAdder(draft.plan).run(generations);
+  return {};
+}
+
+}  // namespace sheaf::plan_ir

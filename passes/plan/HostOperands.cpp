@@ -1,70 +1,72 @@
 // Copies to host memory what launches on the host read of device buffers, and back what they write.
+#include <algorithm>
 #include <array>
 #include <map>
 #include <tuple>
 #include <vector>
 
-#include "passes/plan/Passes.h"
+#include "passes/plan/Edits.h"
+#include "passes/plan/Finish.h"
 #include "passes/plan/Transfers.h"
+#include "runtime/base/Text.h"
 
 namespace sheaf::plan_ir {
-#define GEN_PASS_DEF_HOSTOPERANDS
-#include "passes/plan/Passes.h.inc"
-}  // namespace sheaf::plan_ir
-
-using namespace mlir;
-using namespace sheaf;
-using namespace sheaf::plan_ir;
-
 namespace {
 
 // The work on one list of instructions.
 class OperandCopier {
  public:
-  OperandCopier(ProgramOp program, Block& block) : program_(program), block_(block), builder_(program.getContext()) {}
+  OperandCopier(plan::Plan& plan, plan::InstructionList& list, NewBuffers& added)
+      : plan_(plan), list_(list), added_(added) {}
 
   void run() {
-    SmallVector<Operation*> instructions;
-    for (Operation& op : block_) instructions.push_back(&op);
-    for (Operation* op : instructions) {
-      if (executorOf(op) == plan::Buffer::HOST)
-        copyOperands(op);
+    std::vector<OpenList::Place> places;
+    for (OpenList::Place at = list_.begin(); at != list_.end(); ++at) places.push_back(at);
+    for (OpenList::Place at : places)
+      if (executorOf(**at) == plan::Buffer::HOST)
+        copyOperands(at);
       else
-        for (const Operand& operand : operandsOf(op))
-          if (operand.access != kRead) writer_[operand.buffer] = op;
-    }
+        for (const plan::Operand& operand : (*at)->operands())
+          if (operand.access() != plan::READ) writer_[operand.buffer()] = at;
   }
 
  private:
-  void copyOperands(Operation* launch) {
-    llvm::SetVector<Value> onDevice;
-    for (const Operand& operand : operandsOf(launch))
-      if (spaceOf(operand.buffer) == plan::Buffer::DEVICE) onDevice.insert(operand.buffer);
-    for (Value buffer : onDevice) {
-      SmallVector<Operand> inputs, outputs;
-      for (const Operand& operand : operandsOf(launch)) {
-        if (operand.buffer != buffer) continue;
-        if (operand.access != kWrite) inputs.push_back(operand);
-        if (operand.access != kRead) outputs.push_back(operand);
+  using Operands = std::vector<plan::Operand>;
+
+  void copyOperands(OpenList::Place launch) {
+    std::vector<uint32_t> onDevice;
+    for (const plan::Operand& operand : (*launch)->operands())
+      if (plan_.buffers(static_cast<int>(operand.buffer())).space() == plan::Buffer::DEVICE &&
+          std::find(onDevice.begin(), onDevice.end(), operand.buffer()) == onDevice.end())
+        onDevice.push_back(operand.buffer());
+    for (uint32_t buffer : onDevice) {
+      Operands inputs, outputs;
+      for (const plan::Operand& operand : (*launch)->operands()) {
+        if (operand.buffer() != buffer) continue;
+        if (operand.access() != plan::WRITE) inputs.push_back(operand);
+        if (operand.access() != plan::READ) outputs.push_back(operand);
       }
       inputs = joined(std::move(inputs));
-      const Value image = outputs.empty() ? sharedImage(launch, buffer, inputs) : newImage(launch, buffer, inputs);
-      launch->replaceUsesOfWith(buffer, image);
-      builder_.setInsertionPointAfter(launch);
-      for (const Operand& operand : outputs)
-        writer_[buffer] = createTransfer(builder_, program_, plan::Transfer::TO_DEVICE, image, buffer, &operand);
+      const uint32_t image = outputs.empty() ? sharedImage(launch, buffer, inputs) : newImage(launch, buffer, inputs);
+      for (plan::Operand& operand : *(*launch)->mutable_operands())
+        if (operand.buffer() == buffer) operand.set_buffer(image);
+      const OpenList::Place next = std::next(launch);
+      for (const plan::Operand& operand : outputs)
+        writer_[buffer] = list_.insert(next, transfer(plan_, plan::Transfer::TO_DEVICE, image, buffer, &operand));
     }
   }
 
   // Ranges that meet are one.
-  static SmallVector<Operand> joined(SmallVector<Operand> ranges) {
-    llvm::stable_sort(ranges, [](const Operand& a, const Operand& b) { return a.offset < b.offset; });
-    SmallVector<Operand> result;
-    for (const Operand& range : ranges) {
-      Operand* last = result.empty() ? nullptr : &result.back();
-      if (last && last->stride == range.stride && last->axis == range.axis &&
-          range.offset <= last->offset + last->bytes && (range.stride == 0 || range.offset == last->offset))
-        last->bytes = std::max(last->bytes, range.offset + range.bytes - last->offset);
+  static Operands joined(Operands ranges) {
+    std::stable_sort(ranges.begin(), ranges.end(),
+                     [](const plan::Operand& a, const plan::Operand& b) { return a.offset() < b.offset(); });
+    Operands result;
+    for (const plan::Operand& range : ranges) {
+      plan::Operand* last = result.empty() ? nullptr : &result.back();
+      if (last && last->shard_stride() == range.shard_stride() && last->axis() == range.axis() &&
+          range.offset() <= last->offset() + last->bytes() &&
+          (range.shard_stride() == 0 || range.offset() == last->offset()))
+        last->set_bytes(std::max(last->bytes(), range.offset() + range.bytes() - last->offset()));
       else
         result.push_back(range);
     }
@@ -72,47 +74,46 @@ class OperandCopier {
   }
 
   // Launches that read the same bytes, such as the step scalars, share one image: they are copied once.
-  Value sharedImage(Operation* launch, Value buffer, ArrayRef<Operand> inputs) {
-    Key key{buffer.getAsOpaquePointer(), writer_.lookup(buffer), {}};
-    for (const Operand& of : inputs) std::get<2>(key).push_back({of.offset, of.bytes, of.stride, of.axis});
+  uint32_t sharedImage(OpenList::Place launch, uint32_t buffer, const Operands& inputs) {
+    auto writer = writer_.find(buffer);
+    Key key{buffer, writer == writer_.end() ? nullptr : writer->second->get(), {}};
+    for (const plan::Operand& of : inputs)
+      std::get<2>(key).push_back({of.offset(), of.bytes(), of.shard_stride(), static_cast<uint64_t>(of.axis())});
     auto [known, fresh] = images_.try_emplace(key);
     if (fresh) known->second = newImage(launch, buffer, inputs);
     return known->second;
   }
 
   // Its inputs are copied as soon as they have been written: then the device's bytes are free.
-  Value newImage(Operation* launch, Value buffer, ArrayRef<Operand> inputs) {
-    auto of = buffer.getDefiningOp<BufferOp>();
-    const int64_t number = count_[buffer]++;
-    BufferOp image =
-        createLike(builder_, of, of.getName() + ".host" + (number ? "." + Twine(number) : Twine()), plan::Buffer::HOST);
-    if (Operation* writer = writer_.lookup(buffer))
-      builder_.setInsertionPointAfter(writer);
-    else
-      builder_.setInsertionPoint(launch);
-    for (const Operand& operand : inputs)
-      createTransfer(builder_, program_, plan::Transfer::TO_HOST, buffer, image.getResult(), &operand);
-    return image.getResult();
+  uint32_t newImage(OpenList::Place launch, uint32_t buffer, const Operands& inputs) {
+    const uint64_t number = count_[buffer]++;
+    const std::string& name = plan_.buffers(static_cast<int>(buffer)).name();
+    const uint32_t image =
+        added_.addLike(buffer, number ? cat(name, ".host.", number) : cat(name, ".host"), plan::Buffer::HOST);
+    auto writer = writer_.find(buffer);
+    const OpenList::Place place = writer == writer_.end() ? launch : std::next(writer->second);
+    for (const plan::Operand& operand : inputs)
+      list_.insert(place, transfer(plan_, plan::Transfer::TO_HOST, buffer, image, &operand));
+    return image;
   }
 
-  using Key = std::tuple<const void*, Operation*, std::vector<std::array<int64_t, 4>>>;
+  using Key = std::tuple<uint32_t, const plan::Instruction*, std::vector<std::array<uint64_t, 4>>>;
 
-  ProgramOp program_;
-  Block& block_;
-  OpBuilder builder_;
-  llvm::DenseMap<Value, Operation*> writer_;  // of the device's bytes, so far
-  llvm::DenseMap<Value, int64_t> count_;
-  std::map<Key, Value> images_;
-};
-
-struct HostOperands : plan_ir::impl::HostOperandsBase<HostOperands> {
-  using Base::Base;
-
-  void runOnOperation() override {
-    for (auto program : getOperation().getOps<ProgramOp>())
-      for (Operation& op : program.getBody().front())
-        if (isa<PartOp, StepOp, EvaluationOp>(op)) OperandCopier(program, op.getRegion(0).front()).run();
-  }
+  plan::Plan& plan_;
+  OpenList list_;
+  NewBuffers& added_;
+  std::map<uint32_t, OpenList::Place> writer_;  // the latest writer of each device buffer
+  std::map<uint32_t, uint64_t> count_;          // images of each buffer
+  std::map<Key, uint32_t> images_;
 };
 
 }  // namespace
+
+Status copyHostOperands(Draft& draft) {
+  NewBuffers added(draft.plan);
+  for (plan::InstructionList* list : roundsOf(draft.plan)) OperandCopier(draft.plan, *list, added).run();
+  added.settle();
+  return {};
+}
+
+}  // namespace sheaf::plan_ir

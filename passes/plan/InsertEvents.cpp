@@ -2,166 +2,205 @@
 #include <map>
 #include <set>
 
-#include "passes/plan/Passes.h"
-#include "passes/plan/Sequence.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+#include "passes/plan/Edits.h"
+#include "passes/plan/Finish.h"
 #include "runtime/plan/AccessHistory.h"
-#include "runtime/plan/Types.h"
+#include "runtime/plan/Unrolled.h"
 
 namespace sheaf::plan_ir {
-#define GEN_PASS_DEF_INSERTEVENTS
-#include "passes/plan/Passes.h.inc"
-}  // namespace sheaf::plan_ir
-
-using namespace mlir;
-using namespace sheaf::plan_ir;
-
 namespace {
 
-struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
-  using Base::Base;
+// Producer -> the consumers that must wait for it, in the order found; null: the host.
+struct Consumers {
+  plan::Part part;  // the producer's
+  llvm::SetVector<const plan::Instruction*> all;
+};
+using Dependences = llvm::MapVector<const plan::Instruction*, Consumers>;
 
-  // Producer -> the consumers that must wait for it, in the order found; null: the host.
-  using Dependences = llvm::MapVector<Operation*, llvm::SetVector<Operation*>>;
+void eraseEvents(plan::Plan& plan) {
+  for (plan::InstructionList* of : listsOf(plan)) {
+    OpenList list(*of);
+    for (OpenList::Place at = list.begin(); at != list.end();)
+      at = (*at)->has_record() || (*at)->has_wait() ? list.erase(at) : std::next(at);
+  }
+}
 
-  void runOnOperation() override {
-    for (auto program : getOperation().getOps<ProgramOp>()) {
-      erase(program);
-      insert(program, findDependences(program));
-    }
+// Returns the address of each buffer: its offset in its space or, before it has one, apart from all others.
+std::vector<uint64_t> basesOf(const plan::Plan& plan, bool placed) {
+  std::vector<uint64_t> bases;
+  uint64_t top = 0;
+  for (const plan::Buffer& buffer : plan.buffers()) {
+    bases.push_back(placed ? plan::addressOf(buffer) : top);
+    top += buffer.bytes();
+  }
+  // As if there were one: whatever writes either is ordered with all other accesses to both, in this step and the
+  // next, and so it does not matter which of the two is where.
+  for (const plan::Generation& generation : plan.generations()) bases[generation.next()] = bases[generation.current()];
+  return bases;
+}
+
+bool isFetch(const plan::Instruction& instruction) {
+  return instruction.has_transfer() && plan::fetches(instruction.transfer().kind());
+}
+bool isStore(const plan::Instruction& instruction) {
+  return instruction.has_transfer() && !isFetch(instruction);
+}
+bool isGather(const plan::Instruction& instruction) {
+  return instruction.has_collective() && instruction.collective().op() == plan::ALL_GATHER;
+}
+
+// Follows the accesses of the unrolled loop.
+class DependenceFinder {
+ public:
+  DependenceFinder(const plan::Plan& plan, bool placed)
+      : plan_(plan), placed_(placed), bases_(basesOf(plan, placed)), sequence_(plan) {
+    for (size_t i = 0; i < sequence_.size(); ++i)
+      if (!sequence_.isHost(i) && isFetch(*sequence_[i].instruction)) waiting_.insert(streamAt(i));
   }
 
-  static void erase(ProgramOp program) {
-    program.walk([](Operation* op) {
-      if (isa<RecordOp, WaitOp>(op)) op->erase();
-    });
-  }
-
-  // Where a buffer lies: at its offset in its space, or before it has one, apart from all others.
-  llvm::DenseMap<Value, int64_t> basesOf(ProgramOp program) const {
-    llvm::DenseMap<Value, int64_t> bases;
-    int64_t top = 0;
-    for (auto buffer : program.getBody().front().getOps<BufferOp>()) {
-      const int64_t space = static_cast<int64_t>(spaceOf(buffer)) << sheaf::plan::kSpaceShift;
-      bases[buffer.getResult()] = placed ? space + buffer.getOffset() : top;
-      top += buffer.getBytes();
-    }
-    // As if there were one: whatever writes either is ordered with all other accesses to both, in this step and the
-    // next, and so it does not matter which of the two is where.
-    for (auto generation : program.getBody().front().getOps<GenerationOp>())
-      bases[generation.getNext()] = bases[generation.getCurrent()];
-    return bases;
-  }
-
-  Dependences findDependences(ProgramOp program) const {
-    Sequence sequence(program);
-    llvm::DenseMap<Value, int64_t> bases = basesOf(program);
-    Dependences dependences;
-    sheaf::plan::AccessHistory history;
-    auto streamAt = [&](size_t i) { return sequence.issued[i].stream; };
-    auto order = [&](size_t earlier, size_t later) {
-      if (streamAt(earlier) != streamAt(later))
-        dependences[sequence.instructions[earlier]].insert(sequence.instructions[later]);
-    };
-    auto access = [&](size_t i, int64_t begin, int64_t end, bool write) {
-      auto conflict = [&](size_t earlier, uint64_t, uint64_t) { order(earlier, i); };
-      if (write)
-        history.write(begin, end, i, conflict);
+  Dependences find() {
+    for (size_t i = 0; i < sequence_.size(); ++i)
+      if (sequence_.isHost(i))
+        visitHost(i);
       else
-        history.read(begin, end, i, streamAt(i), conflict);
-    };
-    int64_t computed = -1;                         // the latest instruction of the first stream
-    llvm::DenseMap<int64_t, size_t> communicated;  // the latest collective of each communicator
-    // Stores' bytes are free for what is issued after the next store of their stream: see schedule::loopOf. By stream,
-    // the latest store; by its stream and that of who is to wait, the one before.
-    std::map<uint32_t, size_t> stored;
-    std::map<std::pair<uint32_t, uint32_t>, size_t> freed;
-    std::set<uint32_t> waiting{0};
-    for (Operation* instruction : sequence.instructions)
-      if (instruction && isFetch(instruction)) waiting.insert(static_cast<uint32_t>(streamOf(instruction)));
-    for (auto [i, instruction] : llvm::enumerate(sequence.instructions)) {
-      if (!instruction) {
-        for (auto buffer : program.getBody().front().getOps<BufferOp>())
-          if (int64_t base = bases[buffer.getResult()]; buffer.getPersistent())
-            access(i, base, base + buffer.getBytes(), true);
-        // The host issues nothing before all streams have drained.
-        history.forget();
-        computed = -1;
-        communicated.clear();
-        stored.clear(), freed.clear();
-        continue;
-      }
-      // A gather must not run further ahead than it was scheduled, or all gathered buckets would be alive at once. Once
-      // memory is laid out, what shares bytes with the bucket holds it back.
-      if (!placed && computed >= 0 && (isa<AllGatherOp>(instruction) || isFetch(instruction)) &&
-          !writesPersistent(instruction))
-        order(computed, i);
-      if (!placed && (streamAt(i) == 0 || isFetch(instruction)) && !isa<RecordOp, WaitOp>(instruction))
-        std::erase_if(freed, [&, i = i](const auto& entry) {
-          const bool waits = entry.first.second == streamAt(i);
-          if (waits) order(entry.second, i);
-          return waits;
-        });
-      if (isStore(instruction)) {
-        auto [latest, first] = stored.try_emplace(streamAt(i), i);
-        if (!first)
-          for (uint32_t stream : waiting) freed[{streamAt(i), stream}] = latest->second;
-        latest->second = i;
-      }
-      if (streamAt(i) == 0) computed = i;
-      // Ranks must meet in one order.
-      if (auto communicator = instruction->getAttrOfType<IntegerAttr>("communicator")) {
-        auto [latest, first] = communicated.try_emplace(communicator.getInt(), i);
-        if (!first) order(std::exchange(latest->second, i), i);
-      }
-      for (const Operand& operand : operandsOf(instruction)) {
-        int64_t begin = bases[operand.buffer] + operand.offset;
-        access(i, begin, begin + operand.bytes + operand.stride * (ranksOn(program, operand.axis) - 1),
-               operand.access != kRead);
-      }
+        visit(i, *sequence_[i].instruction);
+    return std::move(dependences_);
+  }
+
+ private:
+  uint32_t streamAt(size_t i) const { return sequence_.issued()[i].stream; }
+
+  void order(size_t earlier, size_t later) {
+    if (streamAt(earlier) == streamAt(later)) return;
+    Consumers& consumers = dependences_[sequence_[earlier].instruction];
+    consumers.part = sequence_[earlier].part;
+    consumers.all.insert(sequence_[later].instruction);
+  }
+
+  void access(size_t i, uint64_t begin, uint64_t end, bool write) {
+    auto conflict = [&](size_t earlier, uint64_t, uint64_t) { order(earlier, i); };
+    if (write)
+      history_.write(begin, end, i, conflict);
+    else
+      history_.read(begin, end, i, streamAt(i), conflict);
+  }
+
+  // The host issues nothing before all streams have drained.
+  void visitHost(size_t i) {
+    for (size_t buffer = 0; buffer < bases_.size(); ++buffer)
+      if (const plan::Buffer& of = plan_.buffers(static_cast<int>(buffer)); of.persistent())
+        access(i, bases_[buffer], bases_[buffer] + of.bytes(), true);
+    history_.forget();
+    computed_.reset();
+    communicated_.clear();
+    stored_.clear(), freed_.clear();
+  }
+
+  void visit(size_t i, const plan::Instruction& instruction) {
+    if (!placed_) orderForMemory(i, instruction);
+    if (isStore(instruction)) {
+      auto [latest, first] = stored_.try_emplace(streamAt(i), i);
+      if (!first)
+        for (uint32_t stream : waiting_) freed_[{streamAt(i), stream}] = latest->second;
+      latest->second = i;
     }
-    return dependences;
-  }
-
-  static void insert(ProgramOp program, const Dependences& dependences) {
-    OpBuilder builder(program.getContext());
-    int64_t event = 0;
-    for (auto& [producer, consumers] : dependences) {
-      builder.setInsertionPointAfter(producer);
-      RecordOp::create(builder, producer->getLoc(), event, streamOf(producer), labelOf(producer));
-      for (Operation* consumer : consumers) {
-        if (consumer)
-          builder.setInsertionPoint(consumer);
-        else  // the host is the first stream's
-          builder.setInsertionPointToEnd(&lastBeforeHost(program, producer).front());
-        WaitOp::create(builder, producer->getLoc(), event, consumer ? streamOf(consumer) : 0, labelOf(producer));
-      }
-      ++event;
+    if (streamAt(i) == 0) computed_ = i;
+    // Ranks must meet in one order.
+    if (instruction.has_collective() || instruction.has_persist()) {
+      const uint32_t communicator =
+          instruction.has_collective() ? instruction.collective().communicator() : instruction.persist().communicator();
+      auto [latest, first] = communicated_.try_emplace(communicator, i);
+      if (!first) order(std::exchange(latest->second, i), i);
     }
-    program->setAttr("events", builder.getI64IntegerAttr(event));
+    for (const plan::Operand& operand : instruction.operands()) {
+      const uint64_t begin = bases_[operand.buffer()] + operand.offset();
+      access(i, begin, begin + operand.bytes() + plan::mostRankOffset(plan_, operand), operand.access() != plan::READ);
+    }
   }
 
-  // The epilogue, or the evaluation for what is done there.
-  static Region& lastBeforeHost(ProgramOp program, Operation* producer) {
-    if (auto evaluation = producer->getParentOfType<EvaluationOp>()) return evaluation.getBody();
-    return (*program.getBody().front().getOps<EpilogueOp>().begin()).getBody();
+  // A gather must not run further ahead than it was scheduled, or all gathered buckets would be alive at once. Once
+  // memory is laid out, what shares bytes with the bucket holds it back.
+  void orderForMemory(size_t i, const plan::Instruction& instruction) {
+    if (computed_ && (isGather(instruction) || isFetch(instruction)) && !writesPersistent(instruction))
+      order(*computed_, i);
+    if (streamAt(i) == 0 || isFetch(instruction))
+      std::erase_if(freed_, [&](const auto& entry) {
+        const bool waits = entry.first.second == streamAt(i);
+        if (waits) order(entry.second, i);
+        return waits;
+      });
   }
 
-  static bool writesPersistent(Operation* gather) {
-    return operandsOf(gather).back().buffer.getDefiningOp<BufferOp>().getPersistent();
+  bool writesPersistent(const plan::Instruction& gather) const {
+    return plan_.buffers(static_cast<int>(gather.operands().rbegin()->buffer())).persistent();
   }
 
-  static bool isFetch(Operation* instruction) {
-    auto transfer = dyn_cast<TransferOp>(instruction);
-    return transfer && sheaf::plan::fetches(transfer.getKind());
-  }
-  static bool isStore(Operation* instruction) {
-    auto transfer = dyn_cast<TransferOp>(instruction);
-    return transfer && !sheaf::plan::fetches(transfer.getKind());
-  }
-
-  static StringRef labelOf(Operation* instruction) {
-    return instruction->getAttrOfType<StringAttr>("label").getValue();
-  }
+  const plan::Plan& plan_;
+  const bool placed_;
+  const std::vector<uint64_t> bases_;
+  const plan::Unrolled sequence_;
+  Dependences dependences_;
+  plan::AccessHistory history_;
+  std::optional<size_t> computed_;           // the latest instruction of the first stream
+  std::map<uint32_t, size_t> communicated_;  // the latest collective of each communicator
+  // Stores' bytes are free for what is issued after the next store of their stream: see schedule::loopOf. By stream,
+  // the latest store; by its stream and that of who is to wait, the one before.
+  std::map<uint32_t, size_t> stored_;
+  std::map<std::pair<uint32_t, uint32_t>, size_t> freed_;
+  std::set<uint32_t> waiting_{0};
 };
 
+plan::Instruction eventOf(const plan::Instruction& producer, uint32_t stream) {
+  plan::Instruction instruction;
+  instruction.set_stream(stream);
+  instruction.set_label(producer.label());
+  return instruction;
+}
+
+void insert(plan::Plan& plan, const Dependences& dependences) {
+  using Instructions = std::vector<plan::Instruction>;
+  llvm::DenseMap<const plan::Instruction*, plan::Instruction> after;  // the record of a producer
+  llvm::DenseMap<const plan::Instruction*, Instructions> before;      // the waits of a consumer
+  Instructions atEnd, atEndOfEvaluation;                              // the waits of the host
+  uint32_t event = 0;
+  for (const auto& [producer, consumers] : dependences) {
+    plan::Instruction& record = after[producer] = eventOf(*producer, producer->stream());
+    record.mutable_record()->set_event(event);
+    for (const plan::Instruction* consumer : consumers.all) {
+      Instructions& waits = consumer                                    ? before[consumer]
+                            : consumers.part == plan::Part::kEvaluation ? atEndOfEvaluation
+                                                                        : atEnd;
+      // The host is the first stream's.
+      waits.push_back(eventOf(*producer, consumer ? consumer->stream() : 0));
+      waits.back().mutable_wait()->set_event(event);
+    }
+    ++event;
+  }
+  for (plan::InstructionList* of : listsOf(plan)) {
+    OpenList list(*of);
+    auto insertAll = [&](OpenList::Place place, Instructions& instructions) {
+      for (plan::Instruction& instruction : instructions) list.insert(place, std::move(instruction));
+    };
+    for (OpenList::Place at = list.begin(); at != list.end(); ++at) {
+      const plan::Instruction* instruction = at->get();
+      if (auto waits = before.find(instruction); waits != before.end()) insertAll(at, waits->second);
+      if (auto record = after.find(instruction); record != after.end())
+        at = list.insert(std::next(at), std::move(record->second));
+    }
+    if (of == plan.mutable_epilogue()) insertAll(list.end(), atEnd);
+    if (of == plan.mutable_evaluation()) insertAll(list.end(), atEndOfEvaluation);
+  }
+  plan.set_events(event);
+}
+
 }  // namespace
+
+Status insertEvents(Draft& draft, bool placed) {
+  eraseEvents(draft.plan);
+  insert(draft.plan, DependenceFinder(draft.plan, placed).find());
+  return {};
+}
+
+}  // namespace sheaf::plan_ir

@@ -1,44 +1,61 @@
-// Moves buffers of a program to other spaces, and updates to the host. What was moved is its *home*; instructions then
+// Moves buffers of a plan to other spaces, and updates to the host. What was moved is its *home*; instructions then
 // work on *images* of it where they are executed, and transfers fetch and store the images.
 #pragma once
 
+#include <deque>
+#include <map>
+
 #include "passes/plan/BufferUses.h"
+#include "passes/plan/Edits.h"
 
 namespace sheaf::plan_ir {
 
 // An update that can be made on the host, and the state that it alone uses.
 struct HostUpdate {
-  LaunchOp launch;
-  const plan::Instruction* instruction = nullptr;
-  llvm::SmallVector<BufferOp> states;
+  const Section* section = nullptr;
+  size_t launch = 0;
+  std::vector<uint32_t> states;
+  const plan::Instruction& instruction() const { return section->at(launch); }
 };
 
 class Mover {
  public:
-  // `uses` are those of the program before anything is moved; each buffer is moved once.
-  Mover(ProgramOp program, const BufferUses& uses) : program_(program), uses_(uses), builder_(program.getContext()) {}
+  // `uses` are those of the plan before anything is moved; each buffer is moved once. The plan is complete again when
+  // the mover has been destroyed.
+  Mover(plan::Plan& plan, const BufferUses& uses);
+  ~Mover();
 
   // What persists lies in the space from now on, also between uses that it is `away` between. What lives within a step
   // lies there where it is away, if all of it has been written.
-  void move(BufferOp buffer, plan::Buffer::Space space, Away away);
+  void move(uint32_t buffer, plan::Buffer::Space space, const Away& away);
 
-  llvm::SmallVector<HostUpdate> hostUpdates() const;
+  std::vector<HostUpdate> hostUpdates() const;
   // Before its operands are moved.
-  void runOnHost(LaunchOp update);
+  void runOnHost(const HostUpdate& update);
 
  private:
-  void moveState(BufferOp home, plan::Buffer::Space space, Away away);
-  void moveValue(BufferOp value, plan::Buffer::Space space, Away away);
-  mlir::Value imageOf(BufferOp home, plan::Buffer::Space executor);
-  void fetch(const Section& section, const Session& session, mlir::Value home, mlir::Value image,
-             plan::Buffer::Space space);
-  void store(const Section& section, const Session& session, mlir::Value image, mlir::Value home,
-             plan::Buffer::Space space);
+  struct Edited {
+    OpenList list;
+    std::vector<OpenList::Place> places;  // the instructions from before anything was moved
+    explicit Edited(plan::InstructionList& instructions);
+  };
+  Edited& edited(const Section& section) { return edited_[static_cast<size_t>(&section - uses_.sections().data())]; }
+  plan::Instruction& instruction(const Section& section, size_t i) { return **edited(section).places[i]; }
 
-  ProgramOp program_;
+  void moveState(uint32_t home, plan::Buffer::Space space, const Away& away);
+  void moveValue(uint32_t value, plan::Buffer::Space space, const Away& away);
+  // Uses of one executor each.
+  std::vector<Session> sessionsOf(const Section& section, uint32_t buffer, const Away& away);
+  void replace(const Section& section, const Session& session, uint32_t from, uint32_t to);
+  uint32_t imageOf(uint32_t home, plan::Buffer::Space executor);
+  void fetch(const Section& section, const Session& session, uint32_t home, uint32_t image, plan::Buffer::Space space);
+  void store(const Section& section, const Session& session, uint32_t image, uint32_t home, plan::Buffer::Space space);
+
+  plan::Plan& plan_;
   const BufferUses& uses_;
-  mlir::OpBuilder builder_;
-  llvm::DenseMap<mlir::Value, int64_t> images_;  // of each home, so far
+  NewBuffers added_;
+  std::deque<Edited> edited_;            // the plan's rounds, as in uses_.sections()
+  std::map<uint32_t, uint64_t> images_;  // images of each home
 };
 
 }  // namespace sheaf::plan_ir

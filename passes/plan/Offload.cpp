@@ -1,7 +1,10 @@
 // Chooses which buffers move to other spaces, and which updates run on the host; Mover moves them.
-#include "ir/Plan/PlanProto.h"
+#include <algorithm>
+#include <set>
+
+#include "passes/plan/Finish.h"
+#include "passes/plan/ListOrder.h"
 #include "passes/plan/Mover.h"
-#include "passes/plan/Passes.h"
 #include "passes/plan/Transfers.h"
 #include "passes/schedule/Construct.h"
 #include "passes/schedule/Placement.h"
@@ -13,14 +16,6 @@
 #include "runtime/profile/Profile.h"
 
 namespace sheaf::plan_ir {
-#define GEN_PASS_DEF_OFFLOAD
-#include "passes/plan/Passes.h.inc"
-}  // namespace sheaf::plan_ir
-
-using namespace mlir;
-using namespace sheaf;
-using namespace sheaf::plan_ir;
-
 namespace {
 
 using Space = plan::Buffer::Space;
@@ -28,7 +23,7 @@ using Space = plan::Buffer::Space;
 // Between two uses an image is stored and fetched again if that takes less than this part of the computation between.
 constexpr double kWorthMoving = 0.5;
 // Values of the step that are smaller stay.
-constexpr int64_t kLeastActivation = 16 << 10;
+constexpr uint64_t kLeastActivation = 16 << 10;
 
 // Two uses of a buffer that follow each other.
 struct Inner {
@@ -36,42 +31,45 @@ struct Inner {
   size_t before = 0, after = 0;
 };
 
-// What is moved to stay within a limit: a problem of placement over the program's buffers, and its solution carried
+// What is moved to stay within a limit: a problem of placement over the plan's buffers, and its solution carried
 // out.
 class WithinLimit {
  public:
-  WithinLimit(const plan::Plan& plan, const profile::Profile& profile, const BufferUses& uses, Mover& mover)
-      : plan_(plan), profile_(profile), uses_(uses), mover_(mover) {}
+  WithinLimit(const profile::Profile& profile, const BufferUses& uses, Mover& mover)
+      : profile_(profile), uses_(uses), mover_(mover) {}
 
   // Moves as much of these buffers as leaves `deviceBytes` alive on the device, by cost; state of `updates` all or
   // none of an update, which then runs on the host.
-  void move(ArrayRef<BufferOp> movable, ArrayRef<HostUpdate> updates, uint64_t deviceBytes, uint64_t hostBytes) {
+  void move(const std::vector<uint32_t>& movable, const std::vector<HostUpdate>& updates, uint64_t deviceBytes,
+            uint64_t hostBytes) {
     schedule::PlacementProblem problem;
     problem.deviceBytes = deviceBytes, problem.hostBytes = hostBytes;
     problem.live = uses_.liveBytes();
     for (const Section& section : uses_.sections()) problem.computeSeconds += section.times * section.begin.back();
-    llvm::DenseSet<Value> together;
+    std::set<uint32_t> together;
     for (const HostUpdate& update : updates) {
       problem.movables.push_back(movableOf(update, problem.computeSeconds));
-      for (BufferOp state : update.states) together.insert(state.getResult());
+      together.insert(update.states.begin(), update.states.end());
     }
-    SmallVector<BufferOp> single;
+    std::vector<uint32_t> single;
     std::vector<std::vector<Inner>> inner;
-    for (BufferOp buffer : movable) {
-      if (together.contains(buffer.getResult())) continue;
+    for (uint32_t buffer : movable) {
+      if (together.contains(buffer)) continue;
       single.push_back(buffer);
       problem.movables.push_back(movableOf(buffer, problem.computeSeconds, inner.emplace_back()));
     }
     const schedule::Placement placement = schedule::choosePlacement(problem, profile_);
-    const ArrayRef<schedule::Placed> placements = placement.placed;
-    for (auto [update, placed] : llvm::zip(updates, placements)) {
+    size_t next = 0;
+    for (const HostUpdate& update : updates) {
+      const schedule::Placed& placed = placement.placed[next++];
       if (placed.space == plan::Buffer::DEVICE) continue;
-      mover_.runOnHost(update.launch);
-      for (BufferOp state : update.states)
+      mover_.runOnHost(update);
+      for (uint32_t state : update.states)
         mover_.move(state, placed.space, [](const Section&, size_t, size_t) { return false; });
     }
-    for (auto [moved, placed, gaps] : llvm::zip(single, placements.drop_front(updates.size()), inner)) {
-      BufferOp buffer = moved;
+    for (size_t i = 0; i < single.size(); ++i) {
+      const schedule::Placed& placed = placement.placed[next++];
+      const std::vector<Inner>& gaps = inner[i];
       if (placed.space == plan::Buffer::DEVICE) continue;
       const size_t first = placed.gaps.size() - gaps.size();  // of what persists, the gap between steps comes first
       auto away = [&](const Section& section, size_t before, size_t after) {
@@ -80,7 +78,7 @@ class WithinLimit {
             return bool{placed.gaps[first + g]};
         return false;
       };
-      mover_.move(buffer, placed.space, away);
+      mover_.move(single[i], placed.space, away);
     }
   }
 
@@ -89,35 +87,31 @@ class WithinLimit {
   schedule::Movable movableOf(const HostUpdate& update, double stepSeconds) const {
     schedule::Movable movable;
     movable.persistent = true;
-    llvm::DenseSet<Value> states;
-    for (BufferOp state : update.states) {
-      movable.bytes += static_cast<uint64_t>(state.getBytes());
-      states.insert(BufferOp(state).getResult());
-    }
+    for (uint32_t state : update.states) movable.bytes += uses_.at(state).bytes();
     schedule::Gap home;
     home.between = stepSeconds;
     home.spans.emplace_back(0, uses_.positions());
-    for (const Operand& operand : operandsOf(update.launch)) {
-      if (states.contains(operand.buffer)) continue;
-      const double part = static_cast<double>(operand.bytes) / static_cast<double>(movable.bytes);
-      if (operand.access != kWrite) home.stores += part;
-      if (operand.access != kRead) home.fetches += part;
+    for (const plan::Operand& operand : update.instruction().operands()) {
+      if (std::find(update.states.begin(), update.states.end(), operand.buffer()) != update.states.end()) continue;
+      const double part = static_cast<double>(operand.bytes()) / static_cast<double>(movable.bytes);
+      if (operand.access() != plan::WRITE) home.stores += part;
+      if (operand.access() != plan::READ) home.fetches += part;
     }
     movable.gaps.push_back(std::move(home));
-    movable.updateSeconds = profile_.hostUpdateSeconds(profile::workOf(*update.instruction, plan_));
+    movable.updateSeconds = profile_.hostUpdateSeconds(profile::workOf(update.instruction(), uses_.plan()));
     return movable;
   }
 
   // `stepSeconds`: of computation, under any of which what persists can move between steps.
-  schedule::Movable movableOf(BufferOp buffer, double stepSeconds, std::vector<Inner>& inner) const {
+  schedule::Movable movableOf(uint32_t buffer, double stepSeconds, std::vector<Inner>& inner) const {
     schedule::Movable movable;
-    movable.bytes = static_cast<uint64_t>(buffer.getBytes());
-    movable.persistent = buffer.getPersistent();
+    movable.bytes = uses_.at(buffer).bytes();
+    movable.persistent = uses_.at(buffer).persistent();
     schedule::Gap home;
     home.between = stepSeconds;
     for (const Section& section : uses_.sections()) {
-      const uint32_t end = section.first + static_cast<uint32_t>(section.ops.size());
-      auto found = section.uses.find(buffer.getResult());
+      const uint32_t end = section.first + static_cast<uint32_t>(section.size());
+      auto found = section.uses.find(buffer);
       if (found == section.uses.end()) {
         home.spans.emplace_back(section.first, end);
         continue;
@@ -132,7 +126,7 @@ class WithinLimit {
     if (movable.persistent) movable.gaps.push_back(std::move(home));
     const Section* only = uses_.onlySectionOf(buffer);
     for (const Section& section : uses_.sections()) {
-      auto found = section.uses.find(buffer.getResult());
+      auto found = section.uses.find(buffer);
       if (found == section.uses.end() || (!movable.persistent && &section != only)) continue;
       const std::vector<size_t>& uses = found->second;
       bool changed = true;  // since it was last stored
@@ -140,7 +134,9 @@ class WithinLimit {
         const size_t before = uses[u - 1], after = uses[u];
         changed |= uses_.writes(section, {before}, buffer);
         if (section.between(before, after) <= 0) continue;
-        if (!movable.persistent && !uses_.isWritten(section, Session(uses.begin(), uses.begin() + u), buffer)) continue;
+        if (!movable.persistent &&
+            !uses_.isWritten(section, Session(uses.begin(), uses.begin() + static_cast<std::ptrdiff_t>(u)), buffer))
+          continue;
         inner.push_back({&section, before, after});
         const uint32_t first = section.first + static_cast<uint32_t>(before) + 1;
         movable.gaps.push_back({{{first, section.first + static_cast<uint32_t>(after)}},
@@ -153,117 +149,105 @@ class WithinLimit {
     return movable;
   }
 
-  const plan::Plan& plan_;
   const profile::Profile& profile_;
   const BufferUses& uses_;
   Mover& mover_;
 };
 
 // Puts the instructions of a list into an order that keeps few bytes alive: the schedule's where memory is short.
-void orderLeanly(plan::Plan plan, const plan::InstructionList& list, const profile::Profile& profile, Block& block) {
-  if (block.empty()) return;
-  *plan.mutable_body() = list;
-  plan.clear_parts();
-  plan.clear_turns();
-  const schedule::StepModel model = schedule::modelOf(plan, profile);
+void orderLeanly(plan::Plan& plan, plan::InstructionList& list, const profile::Profile& profile) {
+  if (list.empty()) return;
+  const schedule::StepModel model = modelOfList(plan, list, profile);
   schedule::ConstructionOptions lean;
   lean.maxGathersAhead = 0;
-  const schedule::Order order = schedule::Constructor(model).construct(lean);
-  SmallVector<Operation*> ops, first;
-  for (Operation& op : block) ops.push_back(&op);
-  for (uint32_t node : order.nodes) {
-    Operation* op = ops[model.nodes[node].instruction];
-    op->moveBefore(&block, block.end());
-    if (order.carried[node]) first.push_back(op);
-  }
-  for (Operation* op : llvm::reverse(first)) op->moveBefore(&block, block.begin());
+  moveToBegin(list, reorder(list, model, schedule::Constructor(model).construct(lean)));
 }
 
-struct Offload : plan_ir::impl::OffloadBase<Offload> {
-  using Base::Base;
+std::optional<Space> spaceNamed(const std::string& word) {
+  return plan::valueOf<plan::Buffer::Space>(word);
+}
 
-  void runOnOperation() override {
-    const auto spaces = {spaceNamed(optimizer), spaceNamed(parameters), spaceNamed(gradients), spaceNamed(activations)};
-    if (llvm::is_contained(spaces, std::nullopt)) {
-      getOperation().emitError("a kind can lie in one of these spaces: ")
-          << listText(plan::words<plan::Buffer::Space>(), SIZE_MAX);
-      return signalPassFailure();
+// The kinds of buffers that can be moved.
+class Movables {
+ public:
+  explicit Movables(const plan::Plan& plan) {
+    for (const plan::Bucket& bucket : plan.buckets()) {
+      parameters_.insert(bucket.parameter_buffer());
+      for (const plan::State& state : bucket.states()) states_.insert(state.buffer());
     }
-    if (updateOn != "device" && updateOn != "host") {
-      getOperation().emitError("updates are made on one of: device, host");
-      return signalPassFailure();
+    for (int i = 0; i < plan.buffers_size(); ++i) {
+      const plan::Buffer& buffer = plan.buffers(i);
+      if (buffer.persistent()) continue;
+      if (buffer.kind() == plan::GRADIENTS) gradients_.insert(static_cast<uint32_t>(i));
+      if (buffer.kind() == plan::ACTIVATIONS && buffer.bytes() >= kLeastActivation)
+        values_.insert(static_cast<uint32_t>(i));
     }
-    auto profile = schedule::loadProfile(profileName);
-    if (!profile.ok()) {
-      getOperation().emitError(profile.status().message());
-      return signalPassFailure();
-    }
-    for (auto program : getOperation().getOps<ProgramOp>())
-      if (failed(move(program, *profile))) return signalPassFailure();
   }
 
-  static std::optional<Space> spaceNamed(const std::string& word) { return plan::valueOf<plan::Buffer::Space>(word); }
-
-  LogicalResult move(ProgramOp program, const profile::Profile& profile) {
-    FailureOr<plan::Plan> plan = toProto(program, Kernels::kAny);
-    if (failed(plan)) return failure();
-    Expected<profile::Profile> scaled = profile.withRanks(plan->ranks());
-    if (!scaled.ok()) return program.emitError(scaled.status().message());
-    if (within >= 0) {
-      int part = 0;
-      for (Operation& op : program.getBody().front()) {
-        if (auto p = dyn_cast<PartOp>(op))
-          orderLeanly(*plan, plan->parts(part++).instructions(), *scaled, p.getBody().front());
-        if (auto p = dyn_cast<StepOp>(op)) orderLeanly(*plan, plan->body(), *scaled, p.getBody().front());
-        if (auto p = dyn_cast<EvaluationOp>(op)) orderLeanly(*plan, plan->evaluation(), *scaled, p.getBody().front());
-      }
-      plan = toProto(program, Kernels::kAny);
-      if (failed(plan)) return failure();
-    }
-    const BufferUses uses(program, *plan, *scaled);
-    Mover mover(program, uses);
-    SmallVector<HostUpdate> updates;
-    if (updateOn == "host") updates = mover.hostUpdates();
-    llvm::DenseSet<Value> states, parameterBuffers;
-    for (auto bucket : program.getBody().front().getOps<BucketOp>()) {
-      parameterBuffers.insert(bucket.getParameters());
-      states.insert(bucket.getStates().begin(), bucket.getStates().end());
-    }
-    auto isState = [&](BufferOp b) { return states.contains(b.getResult()); };
-    auto isParameter = [&](BufferOp b) { return parameterBuffers.contains(b.getResult()); };
-    auto isGradient = [](BufferOp b) { return !b.getPersistent() && b.getKind() == plan::GRADIENTS; };
-    auto isValue = [](BufferOp b) {
-      return !b.getPersistent() && b.getKind() == plan::ACTIVATIONS && int64_t(b.getBytes()) >= kLeastActivation;
-    };
-    if (within >= 0) {
-      SmallVector<BufferOp> movable;
-      for (BufferOp b : uses.buffers())
-        if (isState(b) || isParameter(b) || isGradient(b) || isValue(b)) movable.push_back(b);
-      WithinLimit(*plan, *scaled, uses, mover)
-          .move(movable, updates, static_cast<uint64_t>(within), hostBytes < 0 ? UINT64_MAX : uint64_t(hostBytes));
-      return success();
-    }
-    if (*spaceNamed(optimizer) != plan::Buffer::DEVICE)
-      for (const HostUpdate& update : updates) mover.runOnHost(update.launch);
-    auto moveKind = [&](Space space, llvm::function_ref<bool(BufferOp)> belongs) {
-      if (space == plan::Buffer::DEVICE) return;
-      for (BufferOp buffer : uses.buffers()) {
-        if (!belongs(buffer)) continue;
-        const uint64_t bytes = static_cast<uint64_t>(buffer.getBytes());
-        const double moving =
-            scaled->seconds(transferKind(space, true), bytes) + scaled->seconds(transferKind(space, false), bytes);
-        auto farApart = [moving](const Section& section, size_t before, size_t after) {
-          return kWorthMoving * section.between(before, after) > moving;
-        };
-        mover.move(buffer, space, farApart);
-      }
-    };
-    moveKind(*spaceNamed(optimizer), isState);
-    moveKind(*spaceNamed(parameters), isParameter);
-    moveKind(*spaceNamed(gradients), isGradient);
-    moveKind(*spaceNamed(activations), isValue);
-    return success();
+  const std::set<uint32_t>& states() const { return states_; }
+  const std::set<uint32_t>& parameters() const { return parameters_; }
+  const std::set<uint32_t>& gradients() const { return gradients_; }
+  const std::set<uint32_t>& values() const { return values_; }
+  // In the order of the plan.
+  std::vector<uint32_t> all() const {
+    std::set<uint32_t> all(states_);
+    for (const auto* kind : {&parameters_, &gradients_, &values_}) all.insert(kind->begin(), kind->end());
+    return {all.begin(), all.end()};
   }
+
+ private:
+  std::set<uint32_t> states_, parameters_, gradients_, values_;
 };
 
+// Moves buffers whole, and between uses that are far apart.
+void moveKind(const std::set<uint32_t>& kind, Space space, const profile::Profile& profile, const BufferUses& uses,
+              Mover& mover) {
+  if (space == plan::Buffer::DEVICE) return;
+  for (uint32_t buffer : kind) {
+    const uint64_t bytes = uses.at(buffer).bytes();
+    const double moving =
+        profile.seconds(transferKind(space, true), bytes) + profile.seconds(transferKind(space, false), bytes);
+    mover.move(buffer, space, [moving](const Section& section, size_t before, size_t after) {
+      return kWorthMoving * section.between(before, after) > moving;
+    });
+  }
+}
+
 }  // namespace
+
+Status offload(Draft& draft, const OffloadOptions& options) {
+  const auto optimizer = spaceNamed(options.optimizer), parameters = spaceNamed(options.parameters);
+  const auto gradients = spaceNamed(options.gradients), activations = spaceNamed(options.activations);
+  if (!optimizer || !parameters || !gradients || !activations)
+    return Status::error(
+        cat("a kind can lie in one of these spaces: ", listText(plan::words<plan::Buffer::Space>(), SIZE_MAX)));
+  if (options.updateOn != "device" && options.updateOn != "host")
+    return Status::error("updates are made on one of: device, host");
+  Expected<profile::Profile> profile = schedule::loadProfile(options.profileName);
+  if (!profile.ok()) return profile.status();
+  Expected<profile::Profile> scaled = profile->withRanks(draft.plan.ranks());
+  if (!scaled.ok()) return scaled.status();
+  if (options.within >= 0)
+    for (plan::InstructionList* list : roundsOf(draft.plan)) orderLeanly(draft.plan, *list, *scaled);
+  const plan::Plan before = draft.plan;
+  const BufferUses uses(before, *scaled);
+  const Movables movables(before);
+  Mover mover(draft.plan, uses);
+  std::vector<HostUpdate> updates;
+  if (options.updateOn == "host") updates = mover.hostUpdates();
+  if (options.within >= 0) {
+    WithinLimit(*scaled, uses, mover)
+        .move(movables.all(), updates, static_cast<uint64_t>(options.within),
+              options.hostBytes < 0 ? UINT64_MAX : static_cast<uint64_t>(options.hostBytes));
+    return {};
+  }
+  if (*optimizer != plan::Buffer::DEVICE)
+    for (const HostUpdate& update : updates) mover.runOnHost(update);
+  moveKind(movables.states(), *optimizer, *scaled, uses, mover);
+  moveKind(movables.parameters(), *parameters, *scaled, uses, mover);
+  moveKind(movables.gradients(), *gradients, *scaled, uses, mover);
+  moveKind(movables.values(), *activations, *scaled, uses, mover);
+  return {};
+}
+
+}  // namespace sheaf::plan_ir

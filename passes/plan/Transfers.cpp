@@ -1,15 +1,11 @@
 #include "passes/plan/Transfers.h"
 
-#include <array>
-
-#include "runtime/plan/Words.h"
-
-using namespace mlir;
+#include <algorithm>
 
 namespace sheaf::plan_ir {
 namespace {
 
-StringRef streamNameOf(plan::Transfer::Kind kind) {
+std::string_view streamNameOf(plan::Transfer::Kind kind) {
   switch (kind) {
     case plan::Transfer::TO_DEVICE:
       return "to_device";
@@ -24,16 +20,10 @@ StringRef streamNameOf(plan::Transfer::Kind kind) {
 
 }  // namespace
 
-int64_t streamNamed(ProgramOp program, StringRef name) {
-  SmallVector<Attribute> streams;
-  if (auto known = program->getAttrOfType<ArrayAttr>("streams")) streams.append(known.begin(), known.end());
-  Builder builder(program.getContext());
-  const auto* found = llvm::find(streams, Attribute(builder.getStringAttr(name)));
-  const int64_t index = found - streams.begin();
-  if (found == streams.end()) {
-    streams.push_back(builder.getStringAttr(name));
-    program->setAttr("streams", builder.getArrayAttr(streams));
-  }
+uint32_t streamNamed(plan::Plan& plan, std::string_view name) {
+  const auto& streams = plan.streams();
+  const auto index = static_cast<uint32_t>(std::find(streams.begin(), streams.end(), name) - streams.begin());
+  if (index == static_cast<uint32_t>(streams.size())) plan.add_streams(std::string(name));
   return index;
 }
 
@@ -42,28 +32,23 @@ plan::Transfer::Kind transferKind(plan::Buffer::Space home, bool fetch) {
   return fetch ? plan::Transfer::READ_FILE : plan::Transfer::WRITE_FILE;
 }
 
-TransferOp createTransfer(OpBuilder& builder, ProgramOp program, plan::Transfer::Kind kind, Value source,
-                          Value destination, const Operand* range) {
-  auto from = source.getDefiningOp<BufferOp>(), to = destination.getDefiningOp<BufferOp>();
-  const Operand all{source, 0, int64_t(from.getBytes())};
-  if (!range) range = &all;
-  const std::array<int64_t, 2> offsets{range->offset, range->offset}, bytes{range->bytes, range->bytes},
-      strides{range->stride, range->stride}, axes{range->axis, range->axis}, access{kRead, kWrite};
-  const BufferOp away = spaceOf(from) > spaceOf(to) ? from : to;
-  return TransferOp::create(builder, from.getLoc(), streamNamed(program, streamNameOf(kind)), BufferOp(away).getName(),
-                            ValueRange{source, destination}, offsets, bytes, strides, axes, access, kind);
-}
-
-BufferOp createLike(OpBuilder& builder, BufferOp of, const Twine& name, plan::Buffer::Space space) {
-  builder.setInsertionPointAfter(of);
-  const SpaceAttr where = space == plan::Buffer::DEVICE ? SpaceAttr() : SpaceAttr::get(builder.getContext(), space);
-  return BufferOp::create(builder, of.getLoc(), of.getType(), name.str(), of.getKind(), int64_t(0), of.getBytes(),
-                          false, where);
-}
-
-plan::Buffer::Space executorOf(Operation* instruction) {
-  auto launch = dyn_cast<LaunchOp>(instruction);
-  return launch && launch.getOnHost() ? plan::Buffer::HOST : plan::Buffer::DEVICE;
+plan::Instruction transfer(plan::Plan& plan, plan::Transfer::Kind kind, uint32_t source, uint32_t destination,
+                           const plan::Operand* range) {
+  const plan::Buffer &from = plan.buffers(static_cast<int>(source)), &to = plan.buffers(static_cast<int>(destination));
+  plan::Instruction instruction;
+  instruction.set_stream(streamNamed(plan, streamNameOf(kind)));
+  instruction.set_label((from.space() > to.space() ? from : to).name());
+  instruction.mutable_transfer()->set_kind(kind);
+  plan::Operand operand;
+  operand.set_bytes(from.bytes());
+  if (range) operand = *range;
+  operand.set_buffer(source);
+  operand.set_access(plan::READ);
+  *instruction.add_operands() = operand;
+  operand.set_buffer(destination);
+  operand.set_access(plan::WRITE);
+  *instruction.add_operands() = operand;
+  return instruction;
 }
 
 }  // namespace sheaf::plan_ir

@@ -1,5 +1,8 @@
 #include "runtime/plan/Unrolled.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
 
@@ -25,34 +28,46 @@ const char* sectionName(Part part) {
   }
 }
 
+constexpr auto kSteps = std::count(std::begin(kUnrolled), std::end(kUnrolled), Part::kBody);
+
 }  // namespace
 
-Unrolled::Unrolled(const Plan& plan) : plan_(plan), generations_(plan) {
-  int step = 0;
-  for (Part part : kUnrolled) append(part, step);
+Unrolled::Unrolled(const Plan& plan, int more) : plan_(plan), generations_(plan) {
+  for (Part part : kUnrolled) {
+    append(part);
+    if (part == Part::kBody && steps_ == kSteps)
+      for (int step = 0; step < more; ++step) append(part);
+  }
   if (plan.evaluation_size() > 0)
-    for (Part part : kUnrolledEvaluation) append(part, step);
+    for (Part part : kUnrolledEvaluation) append(part);
 }
 
-void Unrolled::append(Part part, int& step) {
+void Unrolled::append(Part part) {
   if (part == Part::kHost) {
-    sequence_.push_back({nullptr, part, 0, step, {}, odd_});
+    sequence_.push_back({nullptr, part, 0, steps_, {}, odd_, runs_++});
     issued_.push_back({0, IssuedInstruction::kHost, 0});
     return;
   }
-  step += part == Part::kBody || part == Part::kEvaluation;
-  auto add = [&](std::string_view name, const InstructionList& list) {
-    for (int i = 0; i < list.size(); ++i) {
-      sequence_.push_back({&list.Get(i), part, i, step, name, odd_});
-      issued_.push_back(issue(list.Get(i)));
-      odd_ ^= list.Get(i).has_persist();
-    }
-  };
-  if (part == Part::kPrologue) add(sectionName(part), plan_.prologue());
-  if (part == Part::kEpilogue) add(sectionName(part), plan_.epilogue());
-  if (part == Part::kEvaluation) add(sectionName(part), plan_.evaluation());
+  if (part == Part::kBody && steps_ < kSteps) step_ = {step_.end, size()};
+  if (part == Part::kEvaluation) evaluation_ = {evaluation_.end, size()};
+  steps_ += part == Part::kBody || part == Part::kEvaluation;
+  if (part == Part::kPrologue) appendList(sectionName(part), part, plan_.prologue());
+  if (part == Part::kEpilogue) appendList(sectionName(part), part, plan_.epilogue());
+  if (part == Part::kEvaluation) appendList(sectionName(part), part, plan_.evaluation());
   if (part == Part::kBody)
-    for (const StepTurn& turn : stepOf(plan_)) add(turn.name, *turn.list);
+    for (const StepTurn& turn : stepOf(plan_)) appendList(turn.name, part, *turn.list);
+}
+
+void Unrolled::appendList(std::string_view name, Part part, const InstructionList& list) {
+  for (int i = 0; i < list.size(); ++i) {
+    const Instruction& instruction = list.Get(i);
+    sequence_.push_back({&instruction, part, i, steps_, name, odd_, runs_});
+    const IssuedInstruction& issued = issued_.emplace_back(issue(instruction));
+    streams_ = std::max(streams_, issued.stream + 1);
+    if (issued.kind != IssuedInstruction::kOther) events_ = std::max(events_, issued.event + 1);
+    odd_ ^= instruction.has_persist();
+  }
+  ++runs_;
 }
 
 std::string Unrolled::name(size_t entry) const {

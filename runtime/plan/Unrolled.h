@@ -25,8 +25,8 @@ inline ArenaRange arenaRange(const Plan& plan, const Operand& operand) {
 
 class Unrolled {
  public:
-  // The plan must outlive the object.
-  explicit Unrolled(const Plan& plan);
+  // The plan must outlive the object. With `more` steps after the two of the steady state.
+  explicit Unrolled(const Plan& plan, int more = 0);
 
   struct Entry {
     const Instruction* instruction;  // null: the host
@@ -35,6 +35,7 @@ class Unrolled {
     int step;               // how many steps or batches of the evaluation have begun
     std::string_view list;  // the name of the list that it is in
     bool odd;               // whether the generations of files have changed roles an odd number of times before it
+    uint32_t run;           // the number of its run of a list, or of its visit of the host, from 0 on
   };
 
   const Plan& plan() const { return plan_; }
@@ -43,6 +44,16 @@ class Unrolled {
   bool isHost(size_t entry) const { return !sequence_[entry].instruction; }
   // Streams and events, for HappensBefore.
   const std::vector<IssuedInstruction>& issued() const { return issued_; }
+  HappensBefore happensBefore() const { return {issued_, streams_, events_}; }
+  uint32_t streams() const { return streams_; }
+  // Entries [begin, end) of the first of two steps, or batches of the evaluation, that follow each other; the second
+  // begins at `end`. Of the evaluation: empty if there is none.
+  struct Round {
+    size_t begin = 0, end = 0;
+    size_t length() const { return end - begin; }
+  };
+  Round stepRound() const { return step_; }
+  Round evaluationRound() const { return evaluation_; }
   // "body instruction 12 (gemm 'h.0.mlp' on stream compute)"
   std::string name(size_t entry) const;
   std::string streamName(size_t entry) const;
@@ -57,11 +68,16 @@ class Unrolled {
   }
 
  private:
-  void append(Part part, int& step);
+  void append(Part part);
+  void appendList(std::string_view name, Part part, const InstructionList& list);
 
   const Plan& plan_;
   const Generations generations_;
+  int steps_ = 0;      // so far, and batches of the evaluation
+  uint32_t runs_ = 0;  // lists and visits of the host so far
   bool odd_ = false;
+  uint32_t streams_ = 1, events_ = 0;
+  Round step_, evaluation_;
   std::vector<Entry> sequence_;
   std::vector<IssuedInstruction> issued_;
 };

@@ -7,7 +7,7 @@
 #include "codegen/emit/Emit.h"
 #include "frontend/onnx/ModuleScopes.h"
 #include "frontend/onnx/PhaseModel.h"
-#include "ir/Plan/PlanProto.h"
+#include "ir/Plan/Draft.h"
 #include "llvm/Support/raw_ostream.h"
 #include "passes/Choose.h"
 #include "passes/StepModule.h"
@@ -391,6 +391,8 @@ mlir::FailureOr<Candidate> chooseAll(mlir::MLIRContext& context, mlir::OwningOpR
   return best;
 }
 
+constexpr llvm::StringLiteral kDecisions = "train.decisions";
+
 // The graph of a module that the phase `train` left, before and after sharding. False: an error has been printed.
 bool recordGraph(mlir::ModuleOp trained, const CompileOptions& o, PlanGraph& graph) {
   graph.add(trained, "Before sharding");
@@ -400,35 +402,35 @@ bool recordGraph(mlir::ModuleOp trained, const CompileOptions& o, PlanGraph& gra
   return true;
 }
 
-// Runs the phases after `train` up to the one asked for. `graph`: where the graph goes; null: nowhere. False: an error
-// has been printed.
-bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o, PlanGraph* graph) {
+// Runs the phases after `train` up to the one asked for; from `plan` on there is a draft. `graph`: where the graph
+// goes; null: nowhere. False: an error has been printed.
+bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o, PlanGraph* graph,
+               std::optional<plan_ir::Draft>& draft) {
   mlir::FailureOr<Candidate> chosen = chooseAll(*module->getContext(), module, o);
   if (mlir::failed(chosen)) return false;
   if (!chosen->fits) return fail(tooLarge(*chosen, o)), false;
   o.predictedSeconds = chosen->seconds;
-  mlir::Builder b(module->getContext());
   std::string decision =
       cat("schedule: ", o.import.microBatches > 1 ? cat(o.import.microBatches, " micro-batches, ") : "", chosen->text(),
           "; predicted on ", o.pipeline.profile, ": step ", secondsText(chosen->seconds), ", bound ",
           secondsText(chosen->bound), " (", chosen->boundBy, ")");
   if (!chosen->floorBy.empty()) decision += cat(", floor ", secondsText(chosen->floor), " (", chosen->floorBy, ")");
-  auto decide = [&](mlir::Operation* holder, const char* name) {
-    llvm::SmallVector<mlir::Attribute> all;
-    if (auto decisions = holder->getAttrOfType<mlir::ArrayAttr>(name)) all.append(decisions.begin(), decisions.end());
-    all.push_back(b.getStringAttr(decision));
-    holder->setAttr(name, b.getArrayAttr(all));
-  };
   if (o.phase == "plan" || o.phase == "emit") {
     if (graph) {
       o.pipeline = chosen->options;
       if (!recordGraph(*module, o, *graph)) return false;
     }
     module = std::move(chosen->module);
-    decide(*module->getOps<plan_ir::ProgramOp>().begin(), "decisions");
+    draft = std::move(chosen->draft);
+    draft->plan.add_decisions(decision);
     return true;
   }
-  decide(*module, "train.decisions");
+  mlir::Builder b(module->getContext());
+  mlir::Operation* holder = *module;
+  llvm::SmallVector<mlir::Attribute> decisions;
+  if (auto before = holder->getAttrOfType<mlir::ArrayAttr>(kDecisions)) llvm::append_range(decisions, before);
+  decisions.push_back(b.getStringAttr(decision));
+  holder->setAttr(kDecisions, b.getArrayAttr(decisions));
   o.pipeline = chosen->options;
   return runPhase(*module, o, "zero") && (o.phase == "zero" || runPhase(*module, o, "fuse"));
 }
@@ -472,21 +474,18 @@ void notePlan(const CompileOptions& o, const plan::Plan& plan) {
 
 // `like`: the plan that must compute the same bits, if there is one. `graph`: what follows the plan in its file, if
 // anything.
-Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::Given& given, const plan::Plan* like,
-                const PlanGraph* graph, bool& wroteData) {
+Status writeOut(mlir::ModuleOp module, plan_ir::Draft& draft, const CompileOptions& o, const options::Given& given,
+                const plan::Plan* like, const PlanGraph* graph, bool& wroteData) {
   PhaseProgress::phase("compiling kernels and proving the plan");
-  auto program = *module.getOps<plan_ir::ProgramOp>().begin();
   Status reported = Status::error("");  // a diagnostic has been printed
   std::vector<std::string> notes;
-  if (mlir::failed(codegen::compileKernels(program, o.targets, notes))) return reported;
+  if (mlir::failed(codegen::compileKernels(draft, o.targets, notes))) return reported;
   if (o.verbose)
     for (const std::string& note : notes) out::fprintf(stderr, "sheaf: %s\n", note.c_str());
   std::string folder = fs::path(o.model).parent_path().string();
   const unsigned hashThreads = o.noWeightHashes ? 0 : o.targets.threads;
-  if (mlir::failed(codegen::resolveFiles(program, folder.empty() ? "." : folder, o.output, hashThreads, wroteData)))
-    return reported;
-  mlir::FailureOr<plan::Plan> plan = plan_ir::toProto(program);
-  if (mlir::failed(plan)) return reported;
+  SHEAF_RETURN_IF_ERROR(codegen::resolveFiles(draft, folder.empty() ? "." : folder, o.output, hashThreads, wroteData));
+  plan::Plan* plan = &draft.plan;
   plan->mutable_memory()->set_library_bytes(plan::libraryBytes(*plan));
   plan::declareMemoryByKind(*plan);
   for (std::string& option : originOptions(module, o, given, *plan))
@@ -515,6 +514,19 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::G
   SHEAF_RETURN_IF_ERROR(plan::writePlan(o.output, *plan, *section));
   notePlan(o, *plan);
   return {};
+}
+
+// Prints what has been decided. What becomes of files after the run is nothing to find out then.
+void noteDecisions(mlir::ModuleOp module, const plan::Plan* plan, const CompileOptions& o) {
+  if (!o.verbose && !o.pipeline.offload.any() && !o.choose.offload) return;
+  std::vector<std::string> decisions;
+  if (plan)
+    decisions.assign(plan->decisions().begin(), plan->decisions().end());
+  else if (auto all = module->getAttrOfType<mlir::ArrayAttr>(kDecisions))
+    for (auto decision : all.getAsRange<mlir::StringAttr>()) decisions.push_back(decision.getValue().str());
+  for (const std::string& decision : decisions)
+    if (o.verbose || decision.starts_with(kFilesDecision))
+      out::fprintf(stderr, "sheaf: %s\n", shownLine(decision).c_str());
 }
 
 int compile(CompileOptions& options, const options::Given& stated) {
@@ -569,18 +581,16 @@ int compile(CompileOptions& options, const options::Given& stated) {
   std::unique_ptr<PlanGraph> graph;
   if (options.phase == "emit" && !options.noGraph && !options.evaluationOnly)
     graph = std::make_unique<PlanGraph>(frontend::moduleScopes(options.model));
-  if (options.phase != "import" && options.phase != "train" && !runPhases(module, options, graph.get())) return 1;
-  // What becomes of files after the run is nothing to find out then.
-  if (options.verbose || options.pipeline.offload.any() || options.choose.offload) {
-    mlir::Operation* holder = module->getOperation();
-    for (auto program : module->getOps<plan_ir::ProgramOp>()) holder = program;
-    for (const char* name : {"train.decisions", "decisions"})
-      if (auto decisions = holder->getAttrOfType<mlir::ArrayAttr>(name))
-        for (auto decision : decisions.getAsRange<mlir::StringAttr>())
-          if (options.verbose || decision.getValue().starts_with(kFilesDecision))
-            out::fprintf(stderr, "sheaf: %s\n", shownLine(decision.getValue().str()).c_str());
-  }
+  std::optional<plan_ir::Draft> draft;
+  if (options.phase != "import" && options.phase != "train" && !runPhases(module, options, graph.get(), draft))
+    return 1;
+  noteDecisions(*module, draft ? &draft->plan : nullptr, options);
   if (options.phase != "emit") {
+    if (draft) {
+      mlir::OwningOpRef<mlir::ModuleOp> program = plan_ir::programOf(*context, *draft);
+      (*program)->setAttrs((*module)->getAttrDictionary());
+      module = std::move(program);
+    }
     std::string text;
     if (options.format == "onnx") {
       text = frontend::phaseModel(*module);
@@ -594,7 +604,7 @@ int compile(CompileOptions& options, const options::Given& stated) {
     return kDone;
   }
   bool wroteData = false;
-  if (Status written = writeOut(*module, options, given, like.get(), graph.get(), wroteData); !written.ok()) {
+  if (Status written = writeOut(*module, *draft, options, given, like.get(), graph.get(), wroteData); !written.ok()) {
     if (wroteData) fs::remove(options.output + ".data");
     return written.message().empty() ? 1 : fail(written.message());
   }

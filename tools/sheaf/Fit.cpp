@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <map>
 
-#include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
 #include "passes/Choose.h"
 #include "passes/schedule/ShippedProfiles.h"
@@ -103,17 +102,14 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, FitOptions o, int64_t sta
   }
   mlir::FailureOr<Candidate> candidate = choose(trained, o.pipeline, choices);
   if (mlir::failed(candidate)) return mlir::failure();
-  mlir::FailureOr<plan::Plan> plan =
-      plan_ir::toProto(*candidate->module->getOps<plan_ir::ProgramOp>().begin(), plan_ir::Kernels::kAny);
-  if (mlir::failed(plan)) return mlir::failure();
   Layout layout;
   layout.bytes = candidate->bytes, layout.stateBytes = candidate->stateBytes, layout.besides = candidate->besides;
   layout.hostBytes = candidate->hostBytes, layout.fileBytes = candidate->fileBytes;
-  layout.kinds = plan::memoryByKind(*plan);
+  layout.kinds = plan::memoryByKind(candidate->draft.plan);
   layout.seconds = candidate->seconds, layout.exposed = candidate->exposed;
   layout.text = candidate->text();
   layout.fits = candidate->fits;
-  layout.plan = std::make_shared<const plan::Plan>(std::move(*plan));
+  layout.plan = std::make_shared<const plan::Plan>(std::move(candidate->draft.plan));
   return layout;
 }
 

@@ -1,7 +1,7 @@
 // Each space has a layout of its own. In files buffers lie at multiples of 4,096, and so does what is read from there.
 // RUN: sheaf-opt %s -plan-allocate-arena | FileCheck %s
 
-// CHECK: plan.program attributes {{{.*}}peak_bytes = 4352 : i64, {{.*}}spaces = {file = {peak_bytes = 8202 : i64}, host = {peak_bytes = 266 : i64}}
+// CHECK: plan.program attributes {{{.*}}peak_bytes = 4352 : i64, {{.*}}spaces = {file = {{{.*}}peak_bytes = 8202 : i64}, host = {{{.*}}peak_bytes = 266 : i64}}
 plan.program attributes {ranks = 1 : i64} {
   // CHECK: "p" parameters offset 0 bytes 100 persistent
   %p = plan.buffer "p" parameters offset 0 bytes 100 persistent

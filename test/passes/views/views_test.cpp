@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "codegen/emit/Emit.h"
-#include "ir/Plan/PlanProto.h"
 #include "ir/Zero/ZeroDialect.h"
 #include "mlir/IR/Verifier.h"
 #include "passes/Pipeline.h"
@@ -127,18 +126,17 @@ Status compiled(ModuleOp module, const PipelineOptions& options, const std::stri
   PassManager rest(module.getContext());
   addZeroPasses(rest, options);
   addFusePasses(rest);
-  addPlanPasses(rest, options);
   if (failed(rest.run(module))) return Status::error("the passes after `train` fail");
-  auto program = *module.getOps<plan_ir::ProgramOp>().begin();
+  FailureOr<plan_ir::Draft> draft = makePlan(module, options);
+  if (failed(draft)) return Status::error("no plan from the step");
   codegen::KernelTargets targets;
   targets.cpu = hostCpu();
   targets.threads = 1;
   std::vector<std::string> notes;
   bool wroteData = false;
-  if (failed(codegen::compileKernels(program, targets, notes))) return Status::error("kernels do not compile");
-  if (failed(codegen::resolveFiles(program, ".", path, 1, wroteData))) return Status::error("no file of values");
-  FailureOr<plan::Plan> plan = plan_ir::toProto(program);
-  if (failed(plan)) return Status::error("no plan from the program");
+  if (failed(codegen::compileKernels(*draft, targets, notes))) return Status::error("kernels do not compile");
+  SHEAF_RETURN_IF_ERROR(codegen::resolveFiles(*draft, ".", path, 1, wroteData));
+  plan::Plan* plan = &draft->plan;
   plan->mutable_memory()->set_library_bytes(plan::libraryBytes(*plan));
   plan::declareMemoryByKind(*plan);
   plan::digestTables(*plan);

@@ -1,0 +1,20 @@
+// The passes from the plan that the lowering leaves to the one that is written, in the order in which they run. Each is
+// described in Passes.td; finishPlan() of passes/Pipeline.h calls them.
+#pragma once
+
+#include "ir/Plan/Draft.h"
+#include "passes/plan/Passes.h"
+#include "runtime/base/Status.h"
+
+namespace sheaf::plan_ir {
+
+Status digestDataflow(Draft& draft);
+Status offload(Draft& draft, const OffloadOptions& options);
+Status copyHostOperands(Draft& draft);
+Status scheduleInstructions(Draft& draft, const ScheduleOptions& options);
+Status addGenerations(Draft& draft, int64_t generations);
+Status insertEvents(Draft& draft, bool placed);
+Status elideEvents(Draft& draft);
+Status allocateArena(Draft& draft);
+
+}  // namespace sheaf::plan_ir
