@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "frontend/onnx/Import.h"
+#include "frontend/onnx/importer/Import.h"
 #include "mlir/IR/MLIRContext.h"
 #include "onnx/onnx-ml.pb.h"
 

@@ -12,8 +12,8 @@
 #include <regex>
 #include <set>
 
-#include "frontend/onnx/Import.h"
-#include "frontend/onnx/Registry.h"
+#include "frontend/onnx/importer/Import.h"
+#include "frontend/onnx/ops/Registry.h"
 #include "ir/Train/TrainDialect.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"

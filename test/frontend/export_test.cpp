@@ -1,5 +1,5 @@
 // The user's model with trained values: every form in which an exporter may store a parameter.
-#include "frontend/onnx/Export.h"
+#include "frontend/onnx/export/Export.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "frontend/onnx/Importer.h"
+#include "frontend/onnx/importer/Importer.h"
 #include "ir/Train/Evaluator.h"
 #include "mlir/IR/Verifier.h"
 #include "test/frontend/ModelBuilder.h"

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "frontend/onnx/Registry.h"
+#include "frontend/onnx/ops/Registry.h"
 #include "ir/Train/TrainDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "test/Paths.h"

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "frontend/onnx/Export.h"
+#include "frontend/onnx/export/Export.h"
 #include "test/frontend/ModelBuilder.h"
 #include "test/frontend/Reference.h"
 

@@ -11,8 +11,8 @@
 #include <regex>
 #include <set>
 
-#include "frontend/onnx/Importer.h"
-#include "frontend/onnx/Registry.h"
+#include "frontend/onnx/importer/Importer.h"
+#include "frontend/onnx/ops/Registry.h"
 #include "ir/Train/Evaluator.h"
 #include "mlir/IR/Verifier.h"
 #include "test/Paths.h"

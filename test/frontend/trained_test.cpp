@@ -7,9 +7,9 @@
 #include <map>
 #include <set>
 
-#include "frontend/onnx/Export.h"
-#include "frontend/onnx/OperandRoles.h"
-#include "frontend/onnx/Registry.h"
+#include "frontend/onnx/export/Export.h"
+#include "frontend/onnx/importer/OperandRoles.h"
+#include "frontend/onnx/ops/Registry.h"
 #include "ir/Train/StopGradient.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassManager.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <iterator>
 
-#include "frontend/onnx/Import.h"
+#include "frontend/onnx/importer/Import.h"
 #include "ir/Train/TrainDialect.h"
 #include "ir/Zero/ZeroDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "codegen/emit/Emit.h"
-#include "frontend/onnx/ModuleScopes.h"
-#include "frontend/onnx/PhaseModel.h"
+#include "frontend/onnx/export/PhaseModel.h"
+#include "frontend/onnx/importer/ModuleScopes.h"
 #include "ir/Plan/Draft.h"
 #include "llvm/Support/raw_ostream.h"
 #include "passes/Choose.h"

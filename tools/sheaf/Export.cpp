@@ -2,7 +2,7 @@
 #include <map>
 #include <optional>
 
-#include "frontend/onnx/Export.h"
+#include "frontend/onnx/export/Export.h"
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/OutputPaths.h"
 #include "runtime/base/Text.h"

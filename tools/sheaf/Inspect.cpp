@@ -1,7 +1,7 @@
 // sheaf inspect: what a plan is.
 #include <cstdio>
 
-#include "frontend/onnx/PhaseModel.h"
+#include "frontend/onnx/export/PhaseModel.h"
 #include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
 #include "runtime/plan/Summary.h"

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "frontend/onnx/Export.h"
+#include "frontend/onnx/export/Export.h"
 #include "runtime/base/OutputPaths.h"
 #include "runtime/base/Text.h"
 #include "tools/sheaf/Trained.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "frontend/onnx/Registry.h"
+#include "frontend/onnx/ops/Registry.h"
 #include "mlir/IR/MLIRContext.h"
 
 namespace sheaf::tool {

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <map>
 
-#include "frontend/onnx/Coverage.h"
-#include "frontend/onnx/Registry.h"
+#include "frontend/onnx/ops/Registry.h"
+#include "frontend/onnx/survey/Coverage.h"
 #include "mlir/IR/Diagnostics.h"
 #include "runtime/base/Json.h"
 #include "runtime/base/Print.h"

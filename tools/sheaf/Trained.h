@@ -2,7 +2,7 @@
 // with.
 #pragma once
 
-#include "frontend/onnx/Import.h"
+#include "frontend/onnx/importer/Import.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "passes/Choose.h"

@@ -1,0 +1,221 @@
+// Resize and Upsample: each axis by itself. Linear and cubic interpolation are products with constant matrices, and
+// nearest neighbours are repetitions, slices or a gather. Coordinates and weights are those of ONNX's definition.
+#include <cmath>
+
+#include "frontend/onnx/importer/Importer.h"
+#include "frontend/onnx/ops/Limits.h"
+
+using namespace mlir;
+
+namespace sheaf::frontend {
+namespace {
+
+struct Axis {
+  int64_t axis, size;  // of the result
+  double scale;
+  double begin = 0, end = 1;  // region of interest, as parts of the axis
+};
+
+// How coordinates and weights are computed.
+struct Sampling {
+  StringRef mode, coordinates, nearest;
+  double cubic = -0.75;
+  bool antialias = false, excludeOutside = false;
+
+  // The coordinate in the input of element `x` of the result.
+  double source(const Axis& a, int64_t input, double x) const {
+    const double length = double(input), resized = a.scale * length;
+    if (coordinates == "align_corners") return resized == 1 ? 0 : x * (length - 1) / (resized - 1);
+    if (coordinates == "asymmetric") return x / a.scale;
+    if (coordinates == "tf_half_pixel_for_nn") return (x + 0.5) / a.scale;
+    if (coordinates == "tf_crop_and_resize") {
+      double span = (a.end - a.begin) * (length - 1);
+      return a.begin * (length - 1) + (resized == 1 ? span / 2 : x * span / (resized - 1));
+    }
+    if (coordinates == "pytorch_half_pixel" && resized == 1) return -0.5;
+    double at = (x + 0.5) / a.scale - 0.5;
+    if (coordinates == "half_pixel_symmetric") at += length / 2 * (1 - double(a.size) / resized);
+    return at;
+  }
+
+  int64_t nearestTo(double x) const {
+    if (nearest == "floor") return int64_t(std::floor(x));
+    if (nearest == "ceil") return int64_t(std::ceil(x));
+    if (nearest == "round_prefer_ceil") return int64_t(std::floor(x + 0.5));
+    return int64_t(std::ceil(x - 0.5));
+  }
+
+  double kernel(double x) const {
+    x = std::fabs(x);
+    if (mode == "linear") return std::max(1 - x, 0.0);
+    if (x <= 1) return ((cubic + 2) * x - (cubic + 3)) * x * x + 1;
+    return x < 2 ? ((cubic * x - 5 * cubic) * x + 8 * cubic) * x - 4 * cubic : 0;
+  }
+
+  // How many elements of the input, or beyond it, an element of the result is made of.
+  double taps(double scale) const { return 2 * radius(scale) + 1; }
+  double radius(double scale) const { return (mode == "linear" ? 1 : 2) / squeeze(scale); }
+  double squeeze(double scale) const { return antialias ? std::min(scale, 1.0) : 1; }
+
+  // Adds to `row`, of `input` elements, the weights of the input's elements at coordinate `x`.
+  void weigh(double x, double scale, MutableArrayRef<double> row) const {
+    const int64_t input = row.size();
+    const double squeeze = this->squeeze(scale), radius = this->radius(scale);
+    double sum = 0;
+    SmallVector<std::pair<int64_t, double>> weights;
+    for (int64_t i = int64_t(std::ceil(x - radius)); double(i) <= x + radius; ++i) {
+      double weight = kernel((double(i) - x) * squeeze);
+      if (excludeOutside && (i < 0 || i >= input)) weight = 0;
+      weights.push_back({std::clamp<int64_t>(i, 0, input - 1), weight});
+      sum += weight;
+    }
+    for (auto [i, weight] : weights) row[i] += sum == 0 ? weight : weight / sum;
+  }
+};
+
+// One axis of x replaced by elements at constant positions.
+Tensor pick(Emitter& e, const Tensor& x, int64_t axis, ArrayRef<int64_t> positions) {
+  const int64_t count = positions.size(), size = x.dim(axis);
+  // Every element as often as any: a broadcast, whose gradient is a sum.
+  bool repeats = count % size == 0, strided = count > 0;
+  for (int64_t i = 0; repeats && i < count; ++i) repeats = positions[i] == i / (count / size);
+  const int64_t step = count > 1 ? positions[1] - positions[0] : 1;
+  for (int64_t i = 1; strided && i < count; ++i) strided = step != 0 && positions[i] - positions[i - 1] == step;
+  if (strided) return e.sliceAlong(x, axis, positions[0], count, step);
+  if (!repeats) return e.gather(x, e.integers(positions), axis);
+  Shape spread(x.shape()), shape(x.shape());
+  spread.insert(spread.begin() + axis + 1, 1);
+  Shape full = spread;
+  full[axis + 1] = count / size;
+  shape[axis] = count;
+  return e.reshape(e.expand(e.reshape(x, spread), full), shape);
+}
+
+LogicalResult resample(Node& n, ArrayRef<Axis> axes, const Sampling& s) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(0), result = x;
+  const Type element = x.elementType();
+  const bool cropped = s.coordinates == "tf_crop_and_resize";
+  Tensor inside;  // where the result lies within the input, of crops
+  for (const Axis& a : axes) {
+    const int64_t input = result ? result.dim(a.axis) : 0;
+    if (!result) return failure();
+    Shape shape(result.shape());
+    shape[a.axis] = a.size;
+    if (!e.checkShape(shape)) return failure();
+    if (a.size == input && a.scale == 1 && !cropped) continue;
+    if (a.size > kMaxTable) return n.error() << "a size of " << a.size << " is out of range";
+    if (input == 0 && a.size) return n.error() << "cannot resize an axis of no elements";
+    std::vector<double> source(a.size);
+    for (int64_t i = 0; i < a.size; ++i) source[i] = s.source(a, input, double(i));
+    // Only a region of interest lies far from the input.
+    for (double at : source)
+      if (!(std::fabs(at) <= double(kMaxElements))) return n.error() << "the region of interest is out of range";
+    if (cropped) {
+      std::vector<int64_t> within(a.size);
+      for (int64_t i = 0; i < a.size; ++i) within[i] = source[i] >= 0 && source[i] <= double(input - 1);
+      Shape aligned(x.rank(), 1);
+      aligned[a.axis] = a.size;
+      Tensor mask = e.reshape(e.cast(e.integers(within), e.ops().getI1Type()), aligned);
+      if (!llvm::all_of(within, [](int64_t w) { return w; }))
+        inside = inside ? e.select(mask, inside, e.splat(e.ops().getI1Type(), {}, 0)) : mask;
+    }
+    if (s.mode == "nearest") {
+      std::vector<int64_t> positions(a.size);
+      for (int64_t i = 0; i < a.size; ++i) positions[i] = std::clamp<int64_t>(s.nearestTo(source[i]), 0, input - 1);
+      result = pick(e, result, a.axis, positions);
+      continue;
+    }
+    if (!elementCount({a.size, input}) || a.size * input > kMaxTable ||
+        double(a.size) * s.taps(a.scale) > double(kMaxTable))
+      return n.error() << "resizing " << input << " elements to " << a.size << " takes a matrix that is too large";
+    std::vector<double> weights(a.size * input);
+    for (int64_t i = 0; i < a.size; ++i)
+      s.weigh(source[i], a.scale, MutableArrayRef<double>(weights).slice(i * input, input));
+    // With the axis last: all other dimensions are rows of one product.
+    const Type real = isa<FloatType>(element) ? element : e.ops().getF32Type();
+    Shape permutation;
+    for (int64_t d = 0; d < x.rank(); ++d) permutation.push_back(d);
+    std::swap(permutation[a.axis], permutation.back());
+    Tensor rows = e.transpose(e.cast(result, real), permutation);
+    result = e.transpose(e.matmul(rows, e.floats(real, {a.size, input}, weights), false, true), permutation);
+  }
+  if (result && result.elementType() != element) result = e.cast(result, element);
+  if (inside) result = e.select(inside, result, e.splatLike(result, n.number("extrapolation_value", 0)));
+  return n.set(0, result);
+}
+
+LogicalResult resize(Node& n) {
+  Tensor x = n.input(0);
+  Sampling s;
+  s.mode = n.string("mode", "nearest");
+  const bool first = n.opset < 11;  // of Resize, and Upsample: one way of computing coordinates
+  s.coordinates = first ? "asymmetric" : n.string("coordinate_transformation_mode", "half_pixel");
+  s.nearest = first ? "floor" : n.string("nearest_mode", "round_prefer_floor");
+  s.cubic = n.number("cubic_coeff_a", -0.75);
+  s.antialias = n.integer("antialias", 0), s.excludeOutside = n.integer("exclude_outside", 0);
+  auto isOneOf = [](StringRef word, std::initializer_list<StringRef> words) { return llvm::is_contained(words, word); };
+  if (!isOneOf(s.mode, {"nearest", "linear", "cubic"})) return n.error() << "the mode '" << s.mode << "' is not known";
+  if (!isOneOf(s.coordinates, {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
+                               "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"}))
+    return n.error() << "the coordinate_transformation_mode '" << s.coordinates << "' is not known";
+  if (!isOneOf(s.nearest, {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}))
+    return n.error() << "the nearest_mode '" << s.nearest << "' is not known";
+  if (s.antialias && s.mode == "nearest") return n.error() << "antialias takes the mode linear or cubic";
+
+  std::optional<std::vector<double>> scales, roi;
+  std::optional<std::vector<int64_t>> sizes;
+  const int64_t scalesAt = first ? 1 : 2;
+  if (const onnx::AttributeProto* a = n.opset < 9 ? n.attribute("scales") : nullptr)
+    scales = std::vector<double>(a->floats().begin(), a->floats().end());
+  else if (n.input(scalesAt) && n.input(scalesAt).count() && !(scales = n.knownFloats(scalesAt, "the list of scales")))
+    return failure();
+  if (!first && n.input(3) && n.input(3).count() && !(sizes = n.knownIntegers(3, "the list of sizes")))
+    return failure();
+  if (scales.has_value() == sizes.has_value()) return n.error() << "takes either scales or sizes";
+  const bool cropped = s.coordinates == "tf_crop_and_resize";
+  if (cropped && !(roi = n.knownFloats(1, "the region of interest"))) return failure();
+
+  Shape names = n.integers("axes").value_or(Shape());
+  if (!n.has("axes"))
+    for (int64_t d = 0; d < x.rank(); ++d) names.push_back(d);
+  const size_t count = names.size();
+  if ((scales ? scales->size() : sizes->size()) != count || (roi && roi->size() != 2 * count))
+    return n.error() << "needs one scale or size for each axis, and two numbers of the region of interest";
+  StringRef policy = n.string("keep_aspect_ratio_policy", "stretch");
+  SmallVector<Axis> axes;
+  for (size_t i = 0; i < count; ++i) {
+    if (!n.emit.checkAxis(names[i], x.rank())) return failure();
+    const double size = double(x.dim(names[i]));
+    Axis a{names[i], 0, scales ? (*scales)[i] : double((*sizes)[i]) / size};
+    if (!(a.scale > 0 && size * a.scale < double(kMaxElements)))
+      return n.error() << "a scale of " << a.scale << " is out of range";
+    // A crop is resized, not the whole axis; before opset 13 the sizes of the result said otherwise.
+    const double part = cropped && scales ? (*roi)[i + count] - (*roi)[i] : 1;
+    a.size = scales ? int64_t(std::floor(size * part * a.scale)) : (*sizes)[i];
+    if (roi) a.begin = (*roi)[i], a.end = (*roi)[i + count];
+    axes.push_back(a);
+  }
+  if (sizes && policy != "stretch" && !axes.empty()) {
+    if (policy != "not_larger" && policy != "not_smaller")
+      return n.error() << "the keep_aspect_ratio_policy '" << policy << "' is not known";
+    auto less = [](const Axis& a, const Axis& b) { return a.scale < b.scale; };
+    const double scale = policy == "not_larger" ? std::min_element(axes.begin(), axes.end(), less)->scale
+                                                : std::max_element(axes.begin(), axes.end(), less)->scale;
+    for (Axis& a : axes) a.scale = scale, a.size = int64_t(std::floor(scale * double(x.dim(a.axis)) + 0.5));
+  }
+  return resample(n, axes, s);
+}
+
+constexpr Operator kOperators[] = {
+    {"Resize", 10, 0, 1, resize, {.sample = "f[1,1,3,3], -, f{1,1,2,2}"}},
+    {"Upsample", 7, 9, 1, resize, {.sample = "f[1,1,3,3], f{1,1,2,2}"}},
+};
+
+}  // namespace
+
+ArrayRef<Operator> resizeOperators() {
+  return kOperators;
+}
+
+}  // namespace sheaf::frontend
