@@ -33,18 +33,17 @@ class CpuKernels : public FusedKernels {
 
   std::string target() const override { return target_; }
 
-  Status launch(const plan::Instruction& launch, void** arguments, cudaStream_t stream) const override {
-    cpu::KernelEntry entry = images_->entry(launch.kernel().kernel());
+  Status launch(const ResolvedInstruction& launch, void** arguments, cudaStream_t stream) const override {
+    cpu::KernelEntry entry = images_->entry(launch.index);
     if (!entry) return Status::error("the kernel is not in the plan");
-    std::vector<void*> operands;
-    for (int i = 0; i < launch.operands_size(); ++i) operands.push_back(*static_cast<void**>(arguments[i]));
+    std::vector<std::byte*> operands;
+    for (size_t i = 0; i < launch.operands.size(); ++i) operands.push_back(*static_cast<std::byte**>(arguments[i]));
     emulation::useContext("cudaLaunchKernel", stream->device);
-    cudaError_t error = emulation::enqueue(stream, [entry, operands, &launch]() mutable {
-      // The kernels are not instrumented.
-      for (int i = 0; i < launch.operands_size(); ++i)
-        cpu::declareAccess(launch.operands(i), static_cast<std::byte*>(operands[static_cast<size_t>(i)]));
-      entry(operands.data(), 0, launch.kernel().rows());
-    });
+    cudaError_t error =
+        emulation::enqueue(stream, [entry, operands, instruction = launch.instruction, rows = launch.launch.rows] {
+          cpu::declareAccesses(*instruction, operands.data());
+          entry(reinterpret_cast<void**>(const_cast<std::byte**>(operands.data())), 0, rows);
+        });
     return error == cudaSuccess ? Status() : Status::error("cannot launch the kernel");
   }
 

@@ -18,6 +18,7 @@ sheaf_add_gtest(device_test
 sheaf_device_test_options(device_test)
 sheaf_add_gtest(device_transfer_test SOURCES device_transfer_test.cpp LIBS SheafPlan)
 sheaf_device_test_options(device_transfer_test)
+sheaf_add_gtest(instruction_table_test SOURCES instruction_table_test.cpp LIBS SheafDevice)
 # Convolutions and products again as on a processor with AVX2 alone, and as on one that oneDNN has no fitting primitives
 # for.
 foreach(isa AVX2 SSE41)

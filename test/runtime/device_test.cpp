@@ -196,6 +196,36 @@ TEST(Device, WaitsAreForTheLatestRecordBeforeThem) {
   }
 }
 
+TEST(Device, RunsTheInstructionsThatAreIssued) {
+  // Each of the body's launches doubles into a buffer of its own; they are issued out of order, again, and not at all.
+  PlanBuilder builder;
+  const uint32_t kernel = addDoubleKernel(builder.plan);
+  std::vector<uint32_t> buffers;
+  for (int i = 0; i < 6; ++i) buffers.push_back(builder.buffer(4));
+  for (size_t i = 0; i + 1 < buffers.size(); ++i) launch(builder, kernel, buffers[i], buffers[i + 1], 1, 1);
+  *builder.plan.add_epilogue() = builder.plan.body(0);
+  DeviceOptions options;
+  options.ranks = 2;
+  Contexts contexts = open(builder.plan, options);
+  std::vector<float> expected[2] = {{1, 10, 100, 1000, 10000, 100000}, {2, 20, 200, 2000, 20000, 200000}};
+  for (size_t rank : {0, 1}) {
+    for (size_t i = 0; i < buffers.size(); ++i)
+      write(*contexts[rank], builder.plan, buffers[i], std::vector<float>{expected[rank][i]});
+    for (const int i : rank == 0 ? std::vector<int>{3, 4, 1, 1, 0} : std::vector<int>{0, 2, 3, 2}) {
+      ASSERT_TRUE(contexts[rank]->issue(builder.plan.body(i), nullptr).ok());
+      const size_t at = static_cast<size_t>(i);
+      expected[rank][at + 1] = 2 * expected[rank][at];
+    }
+    ASSERT_TRUE(contexts[rank]->synchronize().ok());
+    for (size_t i = 0; i < buffers.size(); ++i)
+      EXPECT_EQ(read<float>(*contexts[rank], builder.plan, buffers[i])[0], expected[rank][i]) << rank << " " << i;
+  }
+  ASSERT_TRUE(contexts[1]->issue(builder.plan.epilogue(0), nullptr).ok());
+  const plan::Instruction other = builder.plan.body(0);
+  EXPECT_EQ(contexts[1]->issue(other, nullptr).message(), "rank 1: the instruction is not in the plan");
+  EXPECT_TRUE(contexts[1]->synchronize().ok());
+}
+
 TEST(Device, HostExchangesValuesWithTheStep) {
   PlanBuilder builder;
   builder.plan.mutable_scalars()->Add();
@@ -379,7 +409,8 @@ TEST(DeviceErrors, OpeningNamesWhatIsMissing) {
   wrong.mutable_memory()->set_peak_bytes(uint64_t(1) << 60);
   EXPECT_THAT(openError(wrong), HasSubstr("rank 0: cannot map an arena of 1152921504606846976 bytes"));
   builder.instruction("mystery").mutable_call()->set_function("levitate");
-  EXPECT_THAT(openError(builder.plan), HasSubstr("mystery: unknown library function 'levitate'"));
+  EXPECT_EQ(openError(builder.plan),
+            "rank 0: body instruction 0 (levitate 'mystery' on stream compute): unknown library function 'levitate'");
 }
 
 TEST(DeviceErrors, HostAccessOutsideTheArena) {

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "runtime/comm/AbortSignal.h"
@@ -16,6 +15,7 @@
 #include "runtime/comm/shared/SharedMemory.h"
 #include "runtime/comm/transport/Transport.h"
 #include "runtime/device/Device.h"
+#include "runtime/device/InstructionTable.h"
 #include "runtime/device/cpu/Arena.h"
 #include "runtime/device/cpu/ComputePool.h"
 #include "runtime/device/cpu/DurableState.h"
@@ -24,7 +24,6 @@
 #include "runtime/device/cpu/KernelImages.h"
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/Stream.h"
-#include "runtime/plan/Generations.h"
 
 namespace sheaf::cpu {
 
@@ -41,9 +40,6 @@ struct World {
   // Of the other spaces, by rank of this process; empty where the plan has no buffers there.
   std::vector<std::unique_ptr<Arena>> hostArenas;
   std::vector<std::unique_ptr<FileArena>> fileArenas;
-  std::optional<plan::Generations> generations;
-  // Made for the plan's own library calls when it is opened, so that a step parses no attributes.
-  std::unordered_map<const plan::Instruction*, std::shared_ptr<const LibraryFunction>> functions;
   // The processes of this node, and the one of each node that has this process's place in its own.
   std::optional<comm::SubGroup> node, counterparts;
   // Of each of the plan's communicators: by the group of its axis (groupOf), those that this process has ranks in.
@@ -60,9 +56,17 @@ struct World {
   size_t local(int64_t rank) const { return static_cast<size_t>(rank - options.firstRank); }
 };
 
+// An instruction of a rank, with what runs it.
+struct Entry : ResolvedInstruction {
+  std::shared_ptr<const LibraryFunction> function;  // a library call; the ranks of the process share it
+  comm::Communicator* communicator = nullptr;       // a collective or a persist; null if the plan has none for it
+  int64_t place = 0;                                // the rank's place on the communicator
+};
+using Entries = InstructionTable<Entry>;
+
 class CpuContext : public RankContext {
  public:
-  CpuContext(std::shared_ptr<World> world, int64_t rank);
+  CpuContext(std::shared_ptr<World> world, int64_t rank, std::shared_ptr<Entries> entries);
   ~CpuContext() override;
 
   // An error if a thread could not be started: then nothing may be issued.
@@ -82,30 +86,26 @@ class CpuContext : public RankContext {
   void abort(const std::string& why) override;
 
  private:
-  // Of an operand in memory.
-  std::byte* address(const plan::Operand& operand) const;
-  // In the arena of its space; there, if it has generations, where they have changed places an odd number of times.
-  uint64_t offsetOf(const plan::Operand& operand, bool odd = false) const;
-  plan::Buffer::Space spaceOf(const plan::Operand& operand) const;
   // The arena of a space in memory; null if there is none.
   const Arena* memoryOf(plan::Buffer::Space space) const;
   Status checkRange(plan::Buffer::Space space, uint64_t offset, uint64_t bytes) const;
   // On the stream's thread. After an abort work is dropped, so that queues drain.
   void perform(const Work& work, uint32_t stream);
   Status execute(const Work& work, ComputePool& pool);
-  Status launch(const plan::Instruction& instruction, ComputePool& pool);
+  Status launch(const Work& work, ComputePool& pool);
   Status call(const Work& work, ComputePool& pool);
-  Status collective(const plan::Instruction& instruction);
-  Status transfer(const plan::Instruction& instruction, bool odd);
+  Status collective(const Entry& entry);
+  Status transfer(const Entry& entry, bool odd);
   Status persist(const Work& work);
   // All ranks have come here.
-  Status vote(const plan::Instruction& persist);
+  Status vote(const Entry& persist);
   // Waits until the files of all ranks hold the state before the step of this work, or the run is aborted.
   void awaitStateBefore(const Work& work);
   Status writeOutput(const Work& work);
 
   const std::shared_ptr<World> world_;
   const int64_t rank_;
+  const std::shared_ptr<Entries> entries_;
   const Arena& arena_;
   const Arena* const host_;              // null: there is none
   FileArena* const file_;                // the same

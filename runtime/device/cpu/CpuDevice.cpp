@@ -15,7 +15,6 @@
 #include "runtime/device/cpu/functions/OneDnn.h"
 #include "runtime/device/cpu/functions/Sgemm.h"
 #include "runtime/plan/Types.h"
-#include "runtime/plan/Verify.h"
 
 namespace sheaf::cpu {
 namespace {
@@ -49,16 +48,6 @@ Status makeOwnArenas(const plan::Plan& plan, World& world) {
   if (!world.fileArenas.empty() && options.note)
     options.note("file_input_output", world.fileArenas.front()->isDirect() ? "direct" : "through the page cache");
   return {};
-}
-
-Status makeFunctions(const plan::Plan& plan, World& world) {
-  return plan::checkInstructions(plan, [&](std::string_view, int, const plan::Instruction& instruction) -> Status {
-    if (!instruction.has_call()) return {};
-    Expected<Function> function = makeLibraryFunction(instruction, plan.training().seed());
-    if (!function.ok()) return Status::error(instruction.label() + ": " + function.status().message());
-    world.functions.emplace(&instruction, std::move(*function));
-    return {};
-  });
 }
 
 // A group of ranks that meet in a communicator, as far as they are on this node: a block of processes that share
@@ -215,6 +204,35 @@ Status makeCommunicators(const plan::Plan& plan, World& world) {
   return Status();
 }
 
+// `first`: the entries of the process's first rank, whose library functions the others share; null for that rank.
+Expected<std::shared_ptr<Entries>> makeEntries(const World& world, int64_t rank, const Entries* first) {
+  const plan::Plan& plan = *world.plan;
+  const size_t local = world.local(rank);
+  auto entries = std::make_shared<Entries>();
+  auto finish = [&](Entry& entry) -> Status {
+    if (entry.kind == plan::Instruction::kCall) {
+      if (first) {
+        entry.function = (*first)[entry.number].function;
+        return {};
+      }
+      Expected<Function> function = makeLibraryFunction(*entry.instruction, plan.training().seed());
+      if (!function.ok()) return function.status();
+      entry.function = std::move(*function);
+    } else if (const auto communicator = plan::communicatorOf(plan, *entry.instruction);
+               communicator && *communicator < world.communicators.size()) {
+      const plan::Axis axis = plan::axisOf(plan, static_cast<int>(*communicator));
+      const auto& groups = world.communicators[*communicator];
+      const auto group = groups.find(plan::groupOn(plan, axis, rank));
+      if (group != groups.end()) entry.communicator = group->second.get();
+      entry.place = plan::placeOn(plan, axis, rank);
+    }
+    return {};
+  };
+  std::byte* const host = world.hostArenas.empty() ? nullptr : world.hostArenas[local]->data();
+  const Status filled = entries->fill({plan, rank, world.arenas[local]->data(), host, world.kernels.get()}, finish);
+  return filled.ok() ? Expected<std::shared_ptr<Entries>>(std::move(entries)) : filled;
+}
+
 class CpuDevice : public Device {
  public:
   Expected<std::vector<Committed>> committed(const plan::Plan& plan, uint64_t planHash,
@@ -251,14 +269,12 @@ class CpuDevice : public Device {
     world->plan = &plan;
     world->options = options;
     world->options.localRanks = localRanks;
-    world->generations.emplace(plan);
     if (options.aborted) world->abort.listen(options.aborted);
     bool ownCores = options.ranks * options.threadsPerRank <= std::thread::hardware_concurrency();
     world->spins = ownCores ? kPatientSpins : kBriefSpins;
     Expected<std::unique_ptr<KernelImages>> kernels = KernelImages::load(plan);
     if (!kernels.ok()) return kernels.status();
     world->kernels = std::move(*kernels);
-    if (Status status = makeFunctions(plan, *world); !status.ok()) return status;
     for (int64_t rank = 0; rank < localRanks; ++rank)
       world->events.push_back(
           std::make_unique<Events>(plan.events(), std::max(plan.streams_size(), 1), world->abort, world->spins));
@@ -272,8 +288,12 @@ class CpuDevice : public Device {
     SHEAF_RETURN_IF_ERROR(makeOwnArenas(plan, *world));
     SHEAF_RETURN_IF_ERROR(makeCommunicators(plan, *world));
     std::vector<std::unique_ptr<RankContext>> contexts;
+    std::shared_ptr<Entries> first;
     for (int64_t rank = options.firstRank; rank < options.firstRank + localRanks; ++rank) {
-      auto context = std::make_unique<CpuContext>(world, rank);
+      Expected<std::shared_ptr<Entries>> entries = makeEntries(*world, rank, first.get());
+      if (!entries.ok()) return Status::error(cat("rank ", rank, ": ", entries.status().message()));
+      if (!first) first = *entries;
+      auto context = std::make_unique<CpuContext>(world, rank, std::move(*entries));
       if (Status status = context->status(); !status.ok())
         return Status::error(cat("rank ", rank, ": ", status.message()));
       contexts.push_back(std::move(context));

@@ -10,19 +10,13 @@
 
 namespace sheaf::cpu {
 
-using AddressOf = std::function<std::byte*(const plan::Operand&)>;
-
 #ifdef __SANITIZE_THREAD__
-// Declares what the instruction reads and writes in its own rank's arena.
-void declareAccesses(const plan::Instruction& instruction, const AddressOf& address);
-// Declares one of them, which lies at the address.
-void declareAccess(const plan::Operand& operand, std::byte* address);
+// Declares what the instruction reads and writes in its own rank's arena, where its operands lie at these addresses.
+void declareAccesses(const plan::Instruction& instruction, std::byte* const* operands);
 // Declares a read of a peer's memory.
 std::function<void(const void*, size_t)> peerReadListener();
 #else
-template <typename Address>
-void declareAccesses(const plan::Instruction&, const Address&) {}
-inline void declareAccess(const plan::Operand&, std::byte*) {}
+inline void declareAccesses(const plan::Instruction&, std::byte* const*) {}
 inline std::nullptr_t peerReadListener() {
   return nullptr;
 }

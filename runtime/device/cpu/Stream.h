@@ -15,12 +15,11 @@
 
 namespace sheaf::cpu {
 
-class LibraryFunction;
+struct Entry;
 
 // An issued instruction.
 struct Work {
-  const plan::Instruction* instruction = nullptr;
-  std::shared_ptr<const LibraryFunction> function;  // of a library call
+  const Entry* entry = nullptr;
   std::shared_ptr<const StepValues> step;
   Events::Record record;  // of a record or wait
   bool odd = false;       // which places generations in files had when it was issued: RankContext::oddGeneration

@@ -8,7 +8,6 @@
 
 #include "runtime/device/cuda/Blas.h"
 #include "runtime/plan/Generations.h"
-#include "runtime/plan/MicroBatches.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::cuda {
@@ -26,7 +25,7 @@ std::string_view text(Finding finding) {
 struct CudaContext::Delivery {
   CudaContext* context;
   Values step;
-  std::vector<std::pair<const plan::Instruction*, const std::byte*>> outputs;
+  std::vector<std::pair<const Entry*, const std::byte*>> outputs;
 };
 
 CudaContext::CudaContext(std::shared_ptr<World> world, int64_t local)
@@ -57,7 +56,7 @@ Status CudaContext::open() {
   Expected<std::unique_ptr<Blas>> blas = Blas::open(choices);
   if (!blas.ok()) return blas.status();
   blas_ = std::move(*blas);
-  auto table = InstructionTable::create(plan, rank(), arena_, spaces_.host.get(), world_->hostKernels.get(), *blas_);
+  auto table = GpuInstructions::create(plan, rank(), arena_, spaces_.host.get(), world_->hostKernels.get(), *blas_);
   if (!table.ok()) return table.status();
   table_ = std::move(*table);
   if (choices.measure) SHEAF_RETURN_IF_ERROR(arena_.clear());
@@ -113,10 +112,10 @@ Status CudaContext::openGraphs() {
     List& list = lists_[l];
     std::set<uint32_t> calling, recorded;
     for (uint32_t i = table_->lists()[l].begin; i < table_->lists()[l].end; ++i) {
-      const plan::Instruction& instruction = *(*table_)[i].instruction;
-      if (instruction.has_output()) list.outputs.push_back(&(*table_)[i]);
-      if (instruction.has_call()) calling.insert(instruction.stream());
-      if (instruction.has_record()) recorded.insert(instruction.record().event());
+      const Entry& entry = (*table_)[i];
+      if (entry.kind == plan::Instruction::kOutput) list.outputs.push_back(&entry);
+      if (entry.kind == plan::Instruction::kCall) calling.insert(entry.stream);
+      if (entry.kind == plan::Instruction::kRecord) recorded.insert(entry.index);
     }
     list.callingStreams.assign(calling.begin(), calling.end());
     list.recordedEvents.assign(recorded.begin(), recorded.end());
@@ -229,7 +228,7 @@ Status CudaContext::issue(const plan::Instruction& instruction, Values step) {
   if (Status status = perform(*entry, step); !status.ok()) {
     graphs_->dropCapture();
     // The run ends with a step that cannot be read, and the step before, which is complete, must not be lost by it.
-    if (instruction.has_input()) awaitStateBefore();
+    if (entry->kind == plan::Instruction::kInput) awaitStateBefore();
     raise(instruction, status.message());
   }
   return world_->abort.status();
@@ -242,7 +241,7 @@ Status CudaContext::perform(Entry& entry, const Values& step) {
   else if (entry.number == table_->lists()[list].begin)
     SHEAF_RETURN_IF_ERROR(begin(list, step.get()));
   SHEAF_RETURN_IF_ERROR(fillSlot(entry, step));
-  const uint32_t stream = entry.instruction->stream();
+  const uint32_t stream = entry.stream;
   if (entry.list < 0 || mode_ != Mode::kLaunch) {
     SHEAF_RETURN_IF_ERROR(graphs_->enter(stream));
     const bool timed = step && step->onInstruction;
@@ -275,7 +274,7 @@ Status CudaContext::begin(size_t number, const StepValues* step) {
   if (mode_ == Mode::kLaunch) return {};
   // During a capture events cannot be waited for.
   for (uint32_t i = table_->lists()[number].begin; i < table_->lists()[number].end; ++i)
-    if (Entry& entry = table_->at(i); entry.slots)
+    if (Entry& entry = (*table_)[i]; entry.slots)
       if (Expected<std::byte*> slot = entry.slots->acquire(list.slot); !slot.ok()) return slot.status();
   stepOnStream_.assign(streams_.size(), kUnknownStep);
   world_->communicators->beginOrder();
@@ -296,66 +295,54 @@ Status CudaContext::end(size_t number, const Values& step) {
 }
 
 Status CudaContext::fillSlot(Entry& entry, const Values& step) {
-  const plan::Instruction& instruction = *entry.instruction;
-  if (entry.file) spaces_.fileStreams.at(instruction.stream())->request(*entry.file, odd_);
-  if (instruction.has_persist()) {
+  if (entry.file) spaces_.fileStreams.at(entry.stream)->request(*entry.instruction, *entry.file, odd_);
+  if (entry.kind == plan::Instruction::kPersist) {
     std::span<const std::byte> lossScale;
-    if (const int scale = cpu::lossScaleIn(instruction, *world_->plan); scale >= 0)
-      lossScale = {entry.slots->memory(slotOf(entry)), instruction.operands(scale).bytes()};
-    spaces_.persist->request({&instruction, odd_, step, lossScale});
+    if (entry.lossScale >= 0) lossScale = {entry.slots->memory(slotOf(entry)), entry.bytes};
+    spaces_.persist->request({entry.instruction, odd_, step, lossScale});
     odd_ = !odd_;
   }
-  if (entry.onHost) spaces_.hostComputes.at(instruction.stream())->request(entry.onHost);
-  if (!instruction.has_input() && !instruction.has_scalars()) return {};
+  if (entry.onHost) spaces_.hostComputes.at(entry.stream)->request(entry.onHost);
+  const bool input = entry.kind == plan::Instruction::kInput;
+  if (!input && entry.kind != plan::Instruction::kScalars) return {};
   if (!entry.slots) return {};  // nothing to read
   Expected<std::byte*> slot = entry.slots->acquire(slotOf(entry));
   if (!slot.ok()) return slot.status();
-  if (instruction.has_input()) {
+  if (input) {
     if (!step || !step->readInput) return Status::error("the step has no input data");
-    return step->readInput(rank(), instruction.input().input(), {*slot, plan::destinationOf(instruction).bytes()});
+    return step->readInput(rank(), entry.index, {*slot, entry.bytes});
   }
   const size_t bytes = step ? step->scalars.size() * sizeof(float) : 0;
-  if (!step || bytes > plan::destinationOf(instruction).bytes())
-    return Status::error("the step has another number of scalars than the plan");
+  if (!step || bytes > entry.bytes) return Status::error("the step has another number of scalars than the plan");
   std::memcpy(*slot, step->scalars.data(), bytes);
   return {};
 }
 
 Status CudaContext::enqueue(Entry& entry, const Values& step) {
-  const plan::Instruction& instruction = *entry.instruction;
-  cudaStream_t stream = streams_[instruction.stream()].get();
+  cudaStream_t stream = streams_[entry.stream].get();
   if (entry.marked && world_->options.ranks > world_->localRanks)
-    SHEAF_RETURN_IF_ERROR(progress_.mark(instruction.stream(), entry.number, stream));
-  switch (instruction.kind_case()) {
+    SHEAF_RETURN_IF_ERROR(progress_.mark(entry.stream, entry.number, stream));
+  switch (entry.kind) {
     case plan::Instruction::kKernel:
       return launch(entry, step, stream);
     case plan::Instruction::kCall:
       return call(entry, step, stream);
-    case plan::Instruction::kCollective: {
-      const plan::Collective& collective = instruction.collective();
-      return world_->communicators->enqueue(local_, collective.communicator(),
-                                            {collective.op(), collective.type(), collective.count(), entry.operands[0],
-                                             entry.operands[1], plan::continues(instruction)},
-                                            stream, instruction.stream());
-    }
-    case plan::Instruction::kRecord: {
-      const uint32_t event = instruction.record().event();
-      lastInGraph_[event] = graphs_->capturing();
-      return check(cudaEventRecord((graphs_->capturing() ? capturedEvents_ : events_)[event].get(), stream),
+    case plan::Instruction::kCollective:
+      return world_->communicators->enqueue(local_, entry.index, entry.collective, stream, entry.stream);
+    case plan::Instruction::kRecord:
+      lastInGraph_[entry.index] = graphs_->capturing();
+      return check(cudaEventRecord((graphs_->capturing() ? capturedEvents_ : events_)[entry.index].get(), stream),
                    "cannot record an event");
-    }
-    case plan::Instruction::kWait: {
-      const uint32_t event = instruction.wait().event();
+    case plan::Instruction::kWait:
       // A graph begins when all before it has ended, and what comes after it waits for its end.
-      if (graphs_->capturing() ? entry.waitsOutside : lastInGraph_[event]) return {};
-      return check(cudaStreamWaitEvent(stream, (graphs_->capturing() ? capturedEvents_ : events_)[event].get(), 0),
-                   "cannot wait for an event");
-    }
+      if (graphs_->capturing() ? entry.waitsOutside : lastInGraph_[entry.index]) return {};
+      return check(
+          cudaStreamWaitEvent(stream, (graphs_->capturing() ? capturedEvents_ : events_)[entry.index].get(), 0),
+          "cannot wait for an event");
     case plan::Instruction::kInput:
     case plan::Instruction::kScalars: {
       if (!entry.slots) return {};
-      const size_t bytes =
-          instruction.has_input() ? plan::destinationOf(instruction).bytes() : step->scalars.size() * sizeof(float);
+      const size_t bytes = entry.kind == plan::Instruction::kInput ? entry.bytes : step->scalars.size() * sizeof(float);
       SHEAF_RETURN_IF_ERROR(check(
           cudaMemcpyAsync(entry.operands[0], entry.slots->memory(slotOf(entry)), bytes, cudaMemcpyHostToDevice, stream),
           "cannot copy to the GPU"));
@@ -375,36 +362,29 @@ Status CudaContext::enqueue(Entry& entry, const Values& step) {
 
 // Host memory is registered, so that the copy is done by the GPU, in the stream's order, and can be captured.
 Status CudaContext::transfer(const Entry& entry, cudaStream_t stream) {
-  if (entry.file) return spaces_.fileStreams.at(entry.instruction->stream())->enqueue(*entry.file, stream);
-  const bool toDevice = entry.instruction->transfer().kind() == plan::Transfer::TO_DEVICE;
+  if (entry.file) return spaces_.fileStreams.at(entry.stream)->enqueue(*entry.file, stream);
   std::byte *from = entry.operands[0], *to = entry.operands[1];
-  for (uint64_t left = plan::sourceOf(*entry.instruction).bytes(); left > 0;) {
-    const uint64_t bytes = std::min(left, spaces_.host->copiable(toDevice ? from : to));
-    SHEAF_RETURN_IF_ERROR(
-        check(cudaMemcpyAsync(to, from, bytes, toDevice ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream),
-              toDevice ? "cannot copy to the GPU" : "cannot copy from the GPU"));
+  for (uint64_t left = entry.bytes; left > 0;) {
+    const uint64_t bytes = std::min(left, spaces_.host->copiable(entry.toDevice ? from : to));
+    SHEAF_RETURN_IF_ERROR(check(
+        cudaMemcpyAsync(to, from, bytes, entry.toDevice ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream),
+        entry.toDevice ? "cannot copy to the GPU" : "cannot copy from the GPU"));
     from += bytes, to += bytes, left -= bytes;
   }
   return {};
 }
 
 Status CudaContext::persist(const Entry& entry, cudaStream_t stream) {
-  const plan::Instruction& persist = *entry.instruction;
-  if (const int scale = cpu::lossScaleIn(persist, *world_->plan); scale >= 0)
+  if (entry.lossScale >= 0)
     SHEAF_RETURN_IF_ERROR(
-        check(cudaMemcpyAsync(entry.slots->memory(slotOf(entry)), entry.operands[static_cast<size_t>(scale)],
-                              persist.operands(scale).bytes(), cudaMemcpyDeviceToHost, stream),
+        check(cudaMemcpyAsync(entry.slots->memory(slotOf(entry)), entry.operands[static_cast<size_t>(entry.lossScale)],
+                              entry.bytes, cudaMemcpyDeviceToHost, stream),
               "cannot copy from the GPU"));
   // The thread waits for loss and norm, of which one rank of this process is asked: no stream waits for the thread
   // before all ranks have issued theirs, in whatever order the GPU does what it is given.
-  if (world_->plan->ranks() > 1)
-    SHEAF_RETURN_IF_ERROR(world_->communicators->meet(local_, persist.persist().communicator()));
+  if (world_->plan->ranks() > 1) SHEAF_RETURN_IF_ERROR(world_->communicators->meet(local_, entry.index));
   auto sum = [&] {
-    const plan::Instruction vote = plan::voteOf(persist);
-    const plan::Collective& c = vote.collective();
-    return world_->communicators->enqueue(local_, c.communicator(),
-                                          {c.op(), c.type(), c.count(), entry.operands[0], entry.operands[0]}, stream,
-                                          persist.stream());
+    return world_->communicators->enqueue(local_, entry.index, entry.collective, stream, entry.stream);
   };
   SHEAF_RETURN_IF_ERROR(spaces_.persist->enqueue(entry.operands[0], sum, stream));
   return check(cudaEventRecord(persisted_.get(), stream), "cannot record an event");
@@ -416,18 +396,16 @@ void CudaContext::awaitStateBefore() {
 }
 
 Status CudaContext::launch(const Entry& entry, const Values& step, cudaStream_t stream) {
-  const plan::Instruction& instruction = *entry.instruction;
-  if (instruction.updates_bucket() > 0 && step && step->onGradient) {
-    const uint64_t bytes = instruction.operands(1).bytes();
-    std::vector<std::byte> copy(entry.onHost ? 0 : bytes);
+  if (entry.updates && step && step->onGradient) {
+    std::vector<std::byte> copy(entry.onHost ? 0 : entry.bytes);
     SHEAF_RETURN_IF_ERROR(check(cudaStreamSynchronize(stream), "the GPU failed"));
     if (!entry.onHost)
-      SHEAF_RETURN_IF_ERROR(
-          check(cudaMemcpy(copy.data(), entry.operands[1], bytes, cudaMemcpyDeviceToHost), "cannot read a gradient"));
-    step->onGradient(rank(), instruction.updates_bucket() - 1, {entry.onHost ? entry.operands[1] : copy.data(), bytes});
+      SHEAF_RETURN_IF_ERROR(check(cudaMemcpy(copy.data(), entry.operands[1], entry.bytes, cudaMemcpyDeviceToHost),
+                                  "cannot read a gradient"));
+    step->onGradient(rank(), *entry.updates, {entry.onHost ? entry.operands[1] : copy.data(), entry.bytes});
   }
-  if (entry.onHost) return spaces_.hostComputes.at(instruction.stream())->enqueue(stream);
-  return world_->kernels->launch(instruction, const_cast<void**>(entry.arguments.data()), stream);
+  if (entry.onHost) return spaces_.hostComputes.at(entry.stream)->enqueue(stream);
+  return world_->kernels->launch(entry, const_cast<void**>(entry.arguments.data()), stream);
 }
 
 Status CudaContext::setStepNumber(uint32_t stream, const StepValues* step) {
@@ -446,34 +424,30 @@ Status CudaContext::setStepNumber(uint32_t stream, const StepValues* step) {
 }
 
 Status CudaContext::call(const Entry& entry, const Values& step, cudaStream_t stream) {
-  const uint32_t index = entry.instruction->stream();
-  SHEAF_RETURN_IF_ERROR(setStepNumber(index, step.get()));
+  SHEAF_RETURN_IF_ERROR(setStepNumber(entry.stream, step.get()));
   return entry.function->enqueue(
       {.stream = stream,
        .operands = entry.operands.data(),
-       .scratch = plan::hasScratch(*entry.instruction) ? entry.operands.back() : nullptr,
+       .scratch = entry.scratch,
        .piece = step ? step->pieceOf(rank()) : rank(),
-       .step = reinterpret_cast<const int64_t*>(values_.get() + (1 + index) * sizeof(uint64_t)),
+       .step = reinterpret_cast<const int64_t*>(values_.get() + (1 + entry.stream) * sizeof(uint64_t)),
        .finding = reinterpret_cast<uint64_t*>(values_.get()),
        .instruction = entry.number});
 }
 
 Status CudaContext::output(Entry& entry, const Values& step, cudaStream_t stream) {
   std::byte* slot = entry.slots->memory(slotOf(entry));
-  const plan::Instruction& output = *entry.instruction;
-  SHEAF_RETURN_IF_ERROR(
-      check(cudaMemcpyAsync(slot, entry.operands[0], outputBytes(output), cudaMemcpyDeviceToHost, stream),
-            "cannot copy from the GPU"));
+  SHEAF_RETURN_IF_ERROR(check(cudaMemcpyAsync(slot, entry.operands[0], entry.bytes, cudaMemcpyDeviceToHost, stream),
+                              "cannot copy from the GPU"));
   SHEAF_RETURN_IF_ERROR(check(
-      cudaMemcpyAsync(slot + findingOffset(output), values_.get(), sizeof(uint64_t), cudaMemcpyDeviceToHost, stream),
+      cudaMemcpyAsync(slot + entry.findingOffset(), values_.get(), sizeof(uint64_t), cudaMemcpyDeviceToHost, stream),
       "cannot copy from the GPU"));
   return graphs_->capturing() ? Status() : deliver({&entry}, step, stream);
 }
 
 Status CudaContext::deliver(std::vector<const Entry*> outputs, const Values& step, cudaStream_t stream) {
   auto delivery = std::make_unique<Delivery>(Delivery{this, step, {}});
-  for (const Entry* entry : outputs)
-    delivery->outputs.emplace_back(entry->instruction, entry->slots->memory(slotOf(*entry)));
+  for (const Entry* entry : outputs) delivery->outputs.emplace_back(entry, entry->slots->memory(slotOf(*entry)));
   auto arrive = [](void* data) {
     std::unique_ptr<Delivery> arrived(static_cast<Delivery*>(data));
     arrived->context->take(*arrived);
@@ -485,27 +459,18 @@ Status CudaContext::deliver(std::vector<const Entry*> outputs, const Values& ste
 
 // On a thread of the driver, where no function of CUDA may be called.
 void CudaContext::take(const Delivery& delivery) {
-  for (auto [instruction, slot] : delivery.outputs) {
-    const plan::WriteOutput& output = instruction->output();
+  for (auto [output, slot] : delivery.outputs) {
     uint64_t finding = 0;
-    std::memcpy(&finding, slot + findingOffset(*instruction), sizeof finding);
+    std::memcpy(&finding, slot + output->findingOffset(), sizeof finding);
     if (finding) raiseFinding(finding);
     if (world_->abort.raised()) return;
-    if (output.output() == plan::TENSOR) {
+    if (output->output == plan::TENSOR) {
       if (!delivery.step || !delivery.step->writeTensor) continue;
-      Status status = delivery.step->writeTensor(rank(), output.tensor(), {slot, outputBytes(*instruction)});
+      Status status = delivery.step->writeTensor(rank(), output->index, {slot, output->bytes});
       if (!status.ok()) abort(status.message());
-      continue;
+    } else if (delivery.step && delivery.step->writeOutput) {
+      delivery.step->writeOutput(rank(), output->output, scalarOutput(*output, slot));
     }
-    double value = 0;
-    if (output.output() == plan::GRADIENT_NORM) {
-      std::memcpy(&value, slot, sizeof value);
-    } else {
-      float single;
-      std::memcpy(&single, slot, sizeof single);
-      value = single;
-    }
-    if (delivery.step && delivery.step->writeOutput) delivery.step->writeOutput(rank(), output.output(), value);
   }
 }
 

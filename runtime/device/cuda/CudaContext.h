@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/device/cuda/GpuInstructions.h"
 #include "runtime/device/cuda/InstructionClock.h"
-#include "runtime/device/cuda/InstructionTable.h"
 #include "runtime/device/cuda/StepGraphs.h"
 #include "runtime/device/cuda/World.h"
 
@@ -90,7 +90,7 @@ class CudaContext : private RankContext {
   // Of the plan's events: their records outside of graphs, and those in the graph that is being captured.
   std::vector<Event> events_, capturedEvents_;
   std::vector<bool> lastInGraph_;  // where each event's latest record is
-  std::unique_ptr<InstructionTable> table_;
+  std::unique_ptr<GpuInstructions> table_;
   std::unique_ptr<StepGraphs> graphs_;
   InstructionClock clock_;
 

@@ -26,52 +26,52 @@ Expected<std::unique_ptr<FileStream>> FileStream::create(cpu::FileArena& files, 
   return stream;
 }
 
-void FileStream::request(const Request& request, bool odd) {
-  const uint64_t offset = odd ? request.oddOffset : request.offset;
-  thread_->request(*request.instruction, [this, request, offset] { return perform(request, offset); });
+void FileStream::request(const plan::Instruction& instruction, const FileTransfer& transfer, bool odd) {
+  const uint64_t offset = transfer.offsetAt(odd);
+  thread_->request(instruction, [this, transfer, offset] { return perform(transfer, offset); });
 }
 
-Status FileStream::move(const Request& request, uint64_t offset, std::span<std::byte> memory) {
-  return request.read ? files_.read(offset, memory) : files_.write(offset, memory);
+Status FileStream::move(const FileTransfer& transfer, uint64_t offset, std::span<std::byte> memory) {
+  return transfer.read ? files_.read(offset, memory) : files_.write(offset, memory);
 }
 
 // The other side of enqueue(): as often as one reports, the other awaits.
-Status FileStream::perform(const Request& request, uint64_t offset) {
-  if (!request.onDevice) {
+Status FileStream::perform(const FileTransfer& transfer, uint64_t offset) {
+  if (!transfer.onDevice) {
     if (!thread_->await()) return {};
-    SHEAF_RETURN_IF_ERROR(move(request, offset, {request.memory, request.bytes}));
+    SHEAF_RETURN_IF_ERROR(move(transfer, offset, {transfer.memory, transfer.bytes}));
     thread_->report();
     return {};
   }
-  const uint64_t chunks = chunksOf(request);
+  const uint64_t chunks = chunksOf(transfer);
   for (uint64_t i = 0; i < chunks; ++i) {
     // Reading begins when the stream has come to the transfer, and a slot is filled again when it has been emptied.
     // Writing waits for each chunk.
-    if (!request.read || i == 0 || i >= staging_.slots)
+    if (!transfer.read || i == 0 || i >= staging_.slots)
       if (!thread_->await()) return {};
     const uint64_t begin = i * staging_.chunk;
-    SHEAF_RETURN_IF_ERROR(move(request, offset + begin, {slot(i), bytesAt(begin, request.bytes, staging_.chunk)}));
+    SHEAF_RETURN_IF_ERROR(move(transfer, offset + begin, {slot(i), bytesAt(begin, transfer.bytes, staging_.chunk)}));
     thread_->report();
   }
   return {};
 }
 
-Status FileStream::enqueue(const Request& request, cudaStream_t stream) {
+Status FileStream::enqueue(const FileTransfer& transfer, cudaStream_t stream) {
   auto turn = [&](uint32_t report, uint32_t await) { return thread_->turn(report, await, stream); };
-  if (!request.onDevice) return turn(1, 1);
-  const uint64_t chunks = chunksOf(request), slots = staging_.slots;
+  if (!transfer.onDevice) return turn(1, 1);
+  const uint64_t chunks = chunksOf(transfer), slots = staging_.slots;
   for (uint64_t i = 0; i < chunks; ++i) {
     // A read's first turn says that it may begin, a later one that the slot before can be filled again, if it is to be.
     // A write's turns say that the chunk before is there, and wait for a slot.
-    SHEAF_RETURN_IF_ERROR(request.read ? turn(i == 0 || i - 1 + slots < chunks, 1) : turn(i > 0, i >= slots));
-    const uint64_t begin = i * staging_.chunk, bytes = bytesAt(begin, request.bytes, staging_.chunk);
+    SHEAF_RETURN_IF_ERROR(transfer.read ? turn(i == 0 || i - 1 + slots < chunks, 1) : turn(i > 0, i >= slots));
+    const uint64_t begin = i * staging_.chunk, bytes = bytesAt(begin, transfer.bytes, staging_.chunk);
     SHEAF_RETURN_IF_ERROR(
-        request.read ? check(cudaMemcpyAsync(request.memory + begin, slot(i), bytes, cudaMemcpyHostToDevice, stream),
-                             "cannot copy to the GPU")
-                     : check(cudaMemcpyAsync(slot(i), request.memory + begin, bytes, cudaMemcpyDeviceToHost, stream),
-                             "cannot copy from the GPU"));
+        transfer.read ? check(cudaMemcpyAsync(transfer.memory + begin, slot(i), bytes, cudaMemcpyHostToDevice, stream),
+                              "cannot copy to the GPU")
+                      : check(cudaMemcpyAsync(slot(i), transfer.memory + begin, bytes, cudaMemcpyDeviceToHost, stream),
+                              "cannot copy from the GPU"));
   }
-  return request.read ? Status() : turn(1, static_cast<uint32_t>(std::min(chunks, slots)));
+  return transfer.read ? Status() : turn(1, static_cast<uint32_t>(std::min(chunks, slots)));
 }
 
 }  // namespace sheaf::cuda

@@ -41,10 +41,9 @@ class LoadedKernels : public FusedKernels {
 
   std::string target() const override { return target_; }
 
-  Status launch(const plan::Instruction& launch, void** arguments, cudaStream_t stream) const override {
-    const uint32_t index = launch.kernel().kernel();
-    if (index >= kernels_.size()) return Status::error(cat("kernel ", index, " is not in the plan"));
-    const Kernel& kernel = kernels_[index];
+  Status launch(const ResolvedInstruction& launch, void** arguments, cudaStream_t stream) const override {
+    if (launch.index >= kernels_.size()) return Status::error(cat("kernel ", launch.index, " is not in the plan"));
+    const Kernel& kernel = kernels_[launch.index];
     return check(cudaLaunchKernel(kernel.function, dim3(kernel.grid), dim3(kernel.threads), arguments, 0, stream),
                  "cannot launch the kernel");
   }

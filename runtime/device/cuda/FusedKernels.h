@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "runtime/base/Status.h"
+#include "runtime/device/InstructionTable.h"
 #include "runtime/device/cuda/Gpu.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -20,7 +21,7 @@ class FusedKernels {
   // The target of the image, for the log; empty if the plan has no kernels.
   virtual std::string target() const = 0;
   // Enqueues a launch; arguments[i] points to the address of operand i.
-  virtual Status launch(const plan::Instruction& launch, void** arguments, cudaStream_t stream) const = 0;
+  virtual Status launch(const ResolvedInstruction& launch, void** arguments, cudaStream_t stream) const = 0;
 };
 
 }  // namespace sheaf::cuda

@@ -1,7 +1,6 @@
 #include "runtime/device/cuda/HostCompute.h"
 
 #include "runtime/device/cpu/RaceRanges.h"
-#include "runtime/device/cpu/RunKernel.h"
 #include "runtime/device/cuda/HostArena.h"
 
 namespace sheaf::cuda {
@@ -23,11 +22,8 @@ void HostCompute::request(std::shared_ptr<const Request> request) {
 // The other side of enqueue().
 Status HostCompute::perform(const Request& request) {
   if (!thread_->await()) return {};
-  const plan::Instruction& launch = *request.instruction;
-  // The kernels are not instrumented.
-  for (int i = 0; i < launch.operands_size(); ++i)
-    cpu::declareAccess(launch.operands(i), static_cast<std::byte*>(request.operands[static_cast<size_t>(i)]));
-  cpu::runKernel(request.kernel, request.operands.data(), launch, pool_);
+  cpu::declareAccesses(*request.instruction, request.operands.data());
+  cpu::runKernel(request.launch, request.operands.data(), pool_);
   thread_->report();
   return {};
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/device/cpu/ComputePool.h"
-#include "runtime/device/cpu/KernelImages.h"
+#include "runtime/device/cpu/RunKernel.h"
 #include "runtime/device/cuda/HostThread.h"
 
 namespace sheaf::cuda {
@@ -15,8 +15,8 @@ class HostCompute {
  public:
   struct Request {
     const plan::Instruction* instruction = nullptr;
-    cpu::KernelEntry kernel = nullptr;
-    std::vector<void*> operands;  // their addresses in host memory
+    cpu::KernelLaunch launch;
+    std::vector<std::byte*> operands;  // their addresses in host memory
   };
 
   // `threads`, at least 1, share a launch. They run on the processors of NUMA node `node`, as far as the process may

@@ -1,8 +1,8 @@
 # What libsheaf_cuda.so is made of; its double for the tests is made of the same sources, compiled for the CPU.
 include(${CMAKE_CURRENT_LIST_DIR}/functions/sources.cmake)  # SHEAF_CUDA_FUNCTION_SOURCES, SHEAF_CUDA_FUNCTION_KERNELS
 set(SHEAF_CUDA_SOURCES
-  Arena.cpp CudaContext.cpp CudaDevice.cpp FilePersist.cpp FileStream.cpp GraphBurst.cpp Gpu.cpp HostArena.cpp HostCompute.cpp
-  HostThread.cpp InstructionClock.cpp InstructionTable.cpp OtherSpaces.cpp
+  Arena.cpp CudaContext.cpp CudaDevice.cpp FilePersist.cpp FileStream.cpp GpuInstructions.cpp GraphBurst.cpp Gpu.cpp HostArena.cpp HostCompute.cpp
+  HostThread.cpp InstructionClock.cpp OtherSpaces.cpp
   PeerCommunicators.cpp Progress.cpp RankOnGpu.cpp StepGraphs.cpp
   nccl/Communicator.cpp nccl/Environment.cpp nccl/ExchangedSums.cpp nccl/LaunchOrder.cpp nccl/NcclCommunicators.cpp nccl/Watchdog.cpp
   ${SHEAF_CUDA_FUNCTION_SOURCES})
