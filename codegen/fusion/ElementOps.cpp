@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "codegen/fusion/MathFunctions.h"
+#include "ir/Train/ElementTypes.h"
 #include "ir/Train/TrainDialect.h"
 
 using namespace mlir;
@@ -13,8 +14,7 @@ using arith::CmpIPredicate;
 namespace sheaf::codegen {
 
 Type computeType(Type element, MLIRContext* context) {
-  if (element.isF64()) return Float64Type::get(context);
-  if (isa<FloatType>(element)) return Float32Type::get(context);
+  if (isa<FloatType>(element)) return elementType(context, elementFacts(element).computed);
   return IntegerType::get(context, element.getIntOrFloatBitWidth());
 }
 
@@ -170,8 +170,10 @@ static Value emitCompare(ArithBuilder& a, ComparePredicate predicate, Value x, V
 }
 
 // Rounds an f32 to the nearest value of a narrower format, ties to even, and stays f32.
-static Value roundTo(ArithBuilder& a, Value x, Type element) {
-  if (element.isBF16()) return a.fromBf16Bits(a.toBf16Bits(x));
+static Value roundTo(ArithBuilder& a, Value x, plan::Element<plan::BF16>) {
+  return a.fromBf16Bits(a.toBf16Bits(x));
+}
+static Value roundTo(ArithBuilder& a, Value x, plan::Element<plan::F16>) {
   Type narrow = ArithBuilder::withElement(x.getType(), a.b.getF16Type());
   Value rounded = arith::TruncFOp::create(a.b, a.loc, narrow, x);
   return arith::ExtFOp::create(a.b, a.loc, x.getType(), rounded);
@@ -208,7 +210,9 @@ static Value emitCast(ArithBuilder& a, Value x, Type from, Type to) {
                             : arith::ExtFOp::create(a.b, a.loc, type, x).getResult();
     }
     // Elements of narrow types are held in f32; a cast is where the precision is meant to be lost.
-    return to != from && (to.isBF16() || to.isF16()) ? roundTo(a, result, to) : result;
+    if (to == from || !isWidened(to)) return result;
+    return plan::visitElement<&plan::ElementFacts::isWidened>(
+        planType(to), [&](auto element) { return roundTo(a, result, element); });
   }
   if (to.isInteger(1)) {
     if (isFloat(from)) return a.compare(CmpFPredicate::UNE, x, a.constant(x.getType(), 0.0));

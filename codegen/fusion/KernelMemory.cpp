@@ -1,5 +1,6 @@
 #include "codegen/fusion/KernelMemory.h"
 
+#include "ir/Train/ElementTypes.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/Matchers.h"
@@ -8,13 +9,38 @@ using namespace mlir;
 
 namespace sheaf::codegen {
 
-// What lies in memory: bytes for booleans, the bits of a bf16, else the element itself.
+// The types that are widened: the type in memory, and conversions from and to f32. A bf16 is handled by its bits.
+static Type inMemory(ArithBuilder& a, plan::Element<plan::BF16>) {
+  return a.b.getIntegerType(16);
+}
+static Value widened(ArithBuilder& a, Value value, plan::Element<plan::BF16>) {
+  return a.fromBf16Bits(value);
+}
+static Value narrowed(ArithBuilder& a, Value value, Type, plan::Element<plan::BF16>) {
+  return a.toBf16Bits(value);
+}
+
+static Type inMemory(ArithBuilder& a, plan::Element<plan::F16>) {
+  return a.b.getF16Type();
+}
+static Value widened(ArithBuilder& a, Value value, plan::Element<plan::F16>) {
+  return arith::ExtFOp::create(a.b, a.loc, ArithBuilder::withElement(value.getType(), a.b.getF32Type()), value);
+}
+static Value narrowed(ArithBuilder& a, Value value, Type type, plan::Element<plan::F16>) {
+  return arith::TruncFOp::create(a.b, a.loc, type, value);
+}
+
+template <typename Visit>
+static auto visitWidened(Type element, Visit visit) {
+  return plan::visitElement<&plan::ElementFacts::isWidened>(train::planType(element), visit);
+}
+
+// Returns the type of what lies in memory: bytes for booleans, otherwise the element itself or its bits.
 Type KernelMemory::memoryType(Type element) {
   if (element.isInteger(1)) return a.b.getI8Type();
-  if (element.isBF16()) return a.b.getIntegerType(16);
-  if (element.isF16()) return a.b.getF16Type();
-  if (element.isF32()) return a.b.getF32Type();
-  if (element.isF64()) return a.b.getF64Type();
+  if (train::isWidened(element)) return visitWidened(element, [&](auto known) { return inMemory(a, known); });
+  // The element may be of another context than the kernel.
+  if (isa<FloatType>(element)) return train::elementType(a.b.getContext(), train::planType(element));
   return a.b.getIntegerType(element.getIntOrFloatBitWidth());
 }
 
@@ -34,17 +60,15 @@ Value KernelMemory::address(const Buffer& buffer, Value index) {
 
 Value KernelMemory::fromMemory(Value value, Type element) {
   if (element.isInteger(1)) return a.compare(arith::CmpIPredicate::ne, value, a.integer(value.getType(), 0));
-  if (element.isBF16()) return a.fromBf16Bits(value);
-  if (element.isF16())
-    return arith::ExtFOp::create(a.b, a.loc, ArithBuilder::withElement(value.getType(), a.b.getF32Type()), value);
+  if (train::isWidened(element)) return visitWidened(element, [&](auto known) { return widened(a, value, known); });
   return value;
 }
 
 Value KernelMemory::toMemory(Value value, Type element) {
   Type type = ArithBuilder::withElement(value.getType(), memoryType(element));
   if (element.isInteger(1)) return arith::ExtUIOp::create(a.b, a.loc, type, value);
-  if (element.isBF16()) return a.toBf16Bits(value);
-  if (element.isF16()) return arith::TruncFOp::create(a.b, a.loc, type, value);
+  if (train::isWidened(element))
+    return visitWidened(element, [&](auto known) { return narrowed(a, value, type, known); });
   return value;
 }
 

@@ -1,5 +1,6 @@
 #include "codegen/fusion/RowEmitter.h"
 
+#include "ir/Train/ElementTypes.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
@@ -23,8 +24,7 @@ Type RowEmitter::computeTypeOf(Value v) {
 
 Value RowEmitter::beforeRounding(Value v) {
   auto cast = v.getDefiningOp<CastOp>();
-  return cast && tensor(cast.getOperand()).getElementType().isF32() &&
-                 isa<BFloat16Type, Float16Type>(tensor(v).getElementType())
+  return cast && tensor(cast.getOperand()).getElementType().isF32() && isWidened(tensor(v).getElementType())
              ? cast.getOperand()
              : v;
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "ir/Train/Constant.h"
+#include "ir/Train/ElementTypes.h"
 #include "ir/Train/EvaluatorDetail.h"
 
 namespace sheaf::train::constants {
@@ -35,20 +37,14 @@ Tensor read(const Constant& x, llvm::ArrayRef<int64_t> shape);
 // stored as uint16_t.
 template <typename F>
 auto withStorage(mlir::Type element, F f) {
-  if (element.isF64()) return f(double(), double());
-  if (element.isF32()) return f(float(), double());
-  if (mlir::isa<mlir::FloatType>(element)) return f(uint16_t(), double());
-  bool isUnsigned = element.isUnsignedInteger() || element.isInteger(1);
-  switch (widthOf(element)) {
-    case 1:
-      return isUnsigned ? f(uint8_t(), int64_t()) : f(int8_t(), int64_t());
-    case 2:
-      return f(int16_t(), int64_t());
-    case 4:
-      return f(int32_t(), int64_t());
-    default:
-      return f(int64_t(), int64_t());
-  }
+  return plan::visitElement<&plan::ElementFacts::inPlans>(planType(element), [&](auto known) {
+    using Known = decltype(known);
+    using Stored = typename Known::Stored;
+    if constexpr (Known::kFacts.isFloat())
+      return f(std::conditional_t<Known::kWidened, uint16_t, Stored>(), double());
+    else
+      return f(std::conditional_t<std::is_same_v<Stored, bool>, uint8_t, Stored>(), int64_t());
+  });
 }
 
 // Calls f(load), where load(at, tensor, k) reads stored element `at` of `data` into element k of a tensor.

@@ -25,13 +25,17 @@ def TrainDialect : Dialect {
   let useDefaultAttributePrinterParser = 1;
 }
 
-def Train_Float : AnyTypeOf<[F32, F64, BF16, F16]>;
-def Train_Tensor : StaticShapeTensorOf<[F32, F64, BF16, F16, I1, I<8>, I<16>, I32, I64, UI<8>]>;
-def Train_FloatTensor : StaticShapeTensorOf<[F32, F64, BF16, F16]>;
+// The types that ops take; runtime/plan/ElementTypes.h has a row for each.
+defvar floatTypes = [F32, F64, BF16, F16];
+defvar integerTypes = [I<8>, I<16>, I32, I64, UI<8>];
+
+def Train_Float : AnyTypeOf<floatTypes>;
+def Train_Tensor : StaticShapeTensorOf<floatTypes # [I1] # integerTypes>;
+def Train_FloatTensor : StaticShapeTensorOf<floatTypes>;
 def Train_IndexTensor : StaticShapeTensorOf<[I32, I64]>;
 def Train_BoolTensor : StaticShapeTensorOf<[I1]>;
-def Train_IntegerTensor : StaticShapeTensorOf<[I1, I<8>, I<16>, I32, I64, UI<8>]>;
-def Train_NumberTensor : StaticShapeTensorOf<[F32, F64, BF16, F16, I<8>, I<16>, I32, I64, UI<8>]>;
+def Train_IntegerTensor : StaticShapeTensorOf<[I1] # integerTypes>;
+def Train_NumberTensor : StaticShapeTensorOf<floatTypes # integerTypes>;
 
 def Train_ReduceKind : I32EnumAttr<"ReduceKind", "what a reduction computes", [
     I32EnumAttrCase<"sum", 0>, I32EnumAttrCase<"mean", 1>, I32EnumAttrCase<"max", 2>, I32EnumAttrCase<"min", 3>,

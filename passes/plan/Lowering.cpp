@@ -13,26 +13,6 @@ using namespace mlir;
 
 namespace sheaf::plan_ir {
 
-plan::ElementType elementTypeOf(Type element) {
-  using namespace plan;
-  if (element.isF32()) return F32;
-  if (element.isF64()) return F64;
-  if (element.isBF16()) return BF16;
-  if (element.isF16()) return F16;
-  switch (element.getIntOrFloatBitWidth()) {
-    case 1:
-      return BOOL;
-    case 8:
-      return element.isUnsignedInteger() ? U8 : I8;
-    case 16:
-      return I16;
-    case 32:
-      return I32;
-    default:
-      return I64;
-  }
-}
-
 plan::ElementType elementTypeOf(Value value) {
   return elementTypeOf(cast<RankedTensorType>(value.getType()).getElementType());
 }

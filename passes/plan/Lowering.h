@@ -1,6 +1,7 @@
 // The state of one lowering from the step to instructions: where values lie, and how instructions are made.
 #pragma once
 
+#include "ir/Train/ElementTypes.h"
 #include "passes/StepModule.h"
 #include "passes/plan/Passes.h"
 #include "runtime/plan/Library.h"
@@ -187,16 +188,18 @@ struct Lowering {
             llvm::ArrayRef<int64_t> destinationStrides, int64_t sourceOffset = 0, bool zero = false);
 };
 
-// Bytes of an element in memory: predicates take one.
+// Bytes of an element in memory.
 inline int64_t widthOf(mlir::Type element) {
-  return element.isInteger(1) ? 1 : element.getIntOrFloatBitWidth() / 8;
+  return int64_t(train::elementFacts(element).bytes());
 }
 inline int64_t bytesOf(mlir::Value value) {
   auto type = llvm::cast<mlir::RankedTensorType>(value.getType());
   return type.getNumElements() * widthOf(type.getElementType());
 }
 // An element type in plan.proto, and that of a tensor's elements.
-plan::ElementType elementTypeOf(mlir::Type element);
+inline plan::ElementType elementTypeOf(mlir::Type element) {
+  return train::planType(element);
+}
 plan::ElementType elementTypeOf(mlir::Value value);
 
 // A short name for people: the graph node or parameter an op comes from.

@@ -1,5 +1,6 @@
 // Makes the step compute in f32 where the graph says bf16 or f16: the types in memory are decided later, in the same
 // way for all models.
+#include "ir/Train/ElementTypes.h"
 #include "ir/Train/TensorBuilder.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/Passes.h"
@@ -14,10 +15,10 @@ using namespace sheaf::train;
 
 namespace {
 
-// The type with f32 elements; null for what is not 16 bits wide.
+// Returns the type with f32 elements; null for a type that kernels do not widen.
 RankedTensorType widened(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
-  if (!tensor || !isa<BFloat16Type, Float16Type>(tensor.getElementType())) return {};
+  if (!tensor || !isWidened(tensor.getElementType())) return {};
   return tensor.clone(Float32Type::get(type.getContext()));
 }
 

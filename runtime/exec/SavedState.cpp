@@ -24,9 +24,8 @@ plan::ElementType savedType(const plan::Bucket& bucket) {
 }
 
 std::optional<plan::ElementType> elementTypeOf(io::DataType type) {
-  for (plan::ElementType known : {plan::F32, plan::BF16, plan::F16, plan::F64})
-    if (io::dataTypeOf(known) == type) return known;
-  return std::nullopt;
+  if (!io::factsOf(type).isFloatInPlans()) return std::nullopt;
+  return io::factsOf(type).type;
 }
 
 std::string kindOf(const plan::Bucket& bucket, int slot) {

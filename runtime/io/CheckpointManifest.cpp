@@ -70,8 +70,8 @@ std::optional<uint64_t> parseHex(const std::string& text) {
 }
 
 std::optional<DataType> floatNamed(const std::string& name) {
-  for (DataType type : {DataType::F16, DataType::BF16, DataType::F32, DataType::F64})
-    if (name == nameOf(type)) return type;
+  for (const plan::ElementFacts& row : plan::kElements)
+    if (row.isFloatInPlans() && name == row.name) return dataTypeOf(row.type);
   return std::nullopt;
 }
 
@@ -119,7 +119,7 @@ std::string manifestText(const Manifest& manifest) {
   json::Array parameters, files;
   for (const SavedParameter& parameter : manifest.parameters)
     parameters.push_back(json::Object{{"name", parameter.name},
-                                      {"type", nameOf(parameter.type)},
+                                      {"type", std::string(nameOf(parameter.type))},
                                       {"shape", integers(parameter.shape)},
                                       {"permutation", integers(parameter.permutation)},
                                       {"states", json::Array(parameter.states.begin(), parameter.states.end())},

@@ -1,165 +1,84 @@
 #include "runtime/io/DataType.h"
 
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
-#include "runtime/base/Float16.h"
 #include "runtime/base/Text.h"
+#include "runtime/plan/ElementValues.h"
 
 namespace sheaf::io {
 namespace {
 
-// Half-precision types: converted by way of f32.
-struct Half {
-  uint16_t bits;
-};
-struct Brain {
-  uint16_t bits;
-};
-
-float toFloat(Brain value) {
-  return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
-}
-
-float toFloat(Half value) {
-  return floatOfF16(value.bits);
-}
-
-Brain toBrain(float value) {
-  uint32_t bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return {static_cast<uint16_t>(bits >> 16 | 0x40)};
-  return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
-}
-
-Half toHalf(float value) {
-  return {f16OfFloat(value)};
-}
-
-template <typename T>
-inline constexpr bool kFloat = std::is_floating_point_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, Brain>;
+template <typename Element>
+inline constexpr bool kBool = Element::kFacts.kind == plan::NumberKind::kBool;
 
 template <typename From, typename To>
-inline constexpr bool kAllowed = kFloat<From> ? kFloat<To>
-                                 : kFloat<To>
-                                     ? sizeof(From) <= 2 && (std::is_same_v<To, float> || std::is_same_v<To, double>)
-                                     : std::is_same_v<From, bool> || !std::is_same_v<To, bool>;
+inline constexpr bool kAllowed = From::kFacts.isFloat() ? To::kFacts.isFloat()
+                                 : To::kFacts.isFloat() ? From::kFacts.bytes() <= 2 && !To::kWidened
+                                                        : kBool<From> || !kBool<To>;
 
 template <typename From>
-auto widen(From value) {
-  if constexpr (std::is_same_v<From, Half> || std::is_same_v<From, Brain>)
-    return toFloat(value);
+auto widened(typename From::Stored value) {
+  if constexpr (From::kWidened)
+    return plan::widened(value);
   else
     return value;
 }
 
-template <typename To, typename From>
-To narrow(From value) {
-  if constexpr (std::is_same_v<To, Half>)
-    return toHalf(static_cast<float>(value));
-  else if constexpr (std::is_same_v<To, Brain>)
-    return toBrain(static_cast<float>(value));
+template <typename To, typename Value>
+typename To::Stored narrowed(Value value) {
+  typename To::Stored result;
+  if constexpr (To::kWidened)
+    plan::narrow(static_cast<float>(value), result);
   else
-    return static_cast<To>(value);
+    result = static_cast<typename To::Stored>(value);
+  return result;
+}
+
+// True if an integer is one of To's values, which may have fewer bits than their bytes.
+template <typename To, typename Value>
+bool fits(Value value) {
+  using Limits = std::numeric_limits<typename To::Stored>;
+  constexpr int kUnused = static_cast<int>(8 * sizeof(typename To::Stored)) - To::kFacts.bits;
+  return std::cmp_greater_equal(value, Limits::min() >> kUnused) &&
+         std::cmp_less_equal(value, Limits::max() >> kUnused);
 }
 
 template <typename From, typename To>
 Status convertArray(const std::byte* source, std::byte* destination, size_t count) {
+  constexpr bool kIntegers = !From::kFacts.isFloat() && !To::kFacts.isFloat() && !kBool<From> && !kBool<To>;
+  constexpr size_t kFrom = sizeof(typename From::Stored), kTo = sizeof(typename To::Stored);
   for (size_t i = 0; i < count; ++i) {
-    From value;
-    std::memcpy(&value, source + i * sizeof(From), sizeof value);
-    if constexpr (std::is_integral_v<From> && std::is_integral_v<To> && !std::is_same_v<From, bool> &&
-                  !std::is_same_v<To, bool>) {
-      if (!std::in_range<To>(value)) return Status::error(cat("element ", i, " is ", +value, ", which does not fit"));
+    typename From::Stored value;
+    std::memcpy(&value, source + i * kFrom, kFrom);
+    if constexpr (kIntegers) {
+      if (!fits<To>(value)) return Status::error(cat("element ", i, " is ", +value, ", which does not fit"));
     }
-    To converted = narrow<To>(widen(value));
-    std::memcpy(destination + i * sizeof(To), &converted, sizeof converted);
+    typename To::Stored converted = narrowed<To>(widened<From>(value));
+    std::memcpy(destination + i * kTo, &converted, kTo);
   }
   return {};
 }
 
-// Calls visit(T{}) with the C++ type of a DataType.
+// Calls visit(plan::Element<T>()) with the type of files.
 template <typename Visit>
-auto withType(DataType type, Visit visit) {
-  switch (type) {
-    case DataType::Bool:
-      return visit(bool{});
-    case DataType::U8:
-      return visit(uint8_t{});
-    case DataType::I8:
-      return visit(int8_t{});
-    case DataType::U16:
-      return visit(uint16_t{});
-    case DataType::I16:
-      return visit(int16_t{});
-    case DataType::U32:
-      return visit(uint32_t{});
-    case DataType::I32:
-      return visit(int32_t{});
-    case DataType::U64:
-      return visit(uint64_t{});
-    case DataType::I64:
-      return visit(int64_t{});
-    case DataType::F16:
-      return visit(Half{});
-    case DataType::BF16:
-      return visit(Brain{});
-    case DataType::F32:
-      return visit(float{});
-    case DataType::F64:
-      break;
-  }
-  return visit(double{});
+auto visitType(DataType type, Visit visit) {
+  return plan::visitElement<&plan::ElementFacts::isElement>(static_cast<plan::ElementType>(type), visit);
 }
 
 }  // namespace
 
-size_t bytesOf(DataType type) {
-  return withType(type, [](auto value) { return sizeof value; });
-}
-
-const char* nameOf(DataType type) {
-  static constexpr const char* kNames[] = {"bool", "u8",  "i8",  "u16",  "i16", "u32", "i32",
-                                           "u64",  "i64", "f16", "bf16", "f32", "f64"};
-  return kNames[static_cast<int>(type)];
-}
-
-DataType dataTypeOf(plan::ElementType type) {
-  switch (type) {
-    case plan::F64:
-      return DataType::F64;
-    case plan::BF16:
-      return DataType::BF16;
-    case plan::F16:
-      return DataType::F16;
-    case plan::I64:
-      return DataType::I64;
-    case plan::I32:
-      return DataType::I32;
-    case plan::I16:
-      return DataType::I16;
-    case plan::I8:
-      return DataType::I8;
-    case plan::U8:
-      return DataType::U8;
-    case plan::BOOL:
-      return DataType::Bool;
-    default:
-      return DataType::F32;
-  }
-}
-
 std::string conversionRemedy(DataType to) {
   if (to == DataType::I64) return "; save array.astype('int64')";
   if (to == DataType::I32) return "; save array.astype('int32')";
-  return to == DataType::F32 || to == DataType::F16 || to == DataType::BF16 ? "; save array.astype('float32')" : "";
+  return factsOf(to).isFloat() && to != DataType::F64 ? "; save array.astype('float32')" : "";
 }
 
 bool convertible(DataType from, DataType to) {
-  return withType(from, [&](auto source) {
-    return withType(to, [](auto target) { return kAllowed<decltype(source), decltype(target)>; });
+  return visitType(from, [&](auto source) {
+    return visitType(to, [](auto target) { return kAllowed<decltype(source), decltype(target)>; });
   });
 }
 
@@ -174,8 +93,8 @@ Status convert(DataType from, const std::byte* source, DataType to, std::byte* d
       if (source[i] > std::byte{1})
         return Status::error(cat("element ", i, " is ", static_cast<int>(source[i]), ", which is not a bool (0 or 1)"));
   }
-  return withType(from, [&](auto sample) {
-    return withType(to, [&](auto target) {
+  return visitType(from, [&](auto sample) {
+    return visitType(to, [&](auto target) {
       using From = decltype(sample);
       using To = decltype(target);
       if constexpr (kAllowed<From, To>)
@@ -188,8 +107,8 @@ Status convert(DataType from, const std::byte* source, DataType to, std::byte* d
 
 std::optional<int64_t> labelOutOfRange(DataType type, const std::byte* labels, size_t count, int64_t classes,
                                        std::optional<int64_t> ignored) {
-  return withType(type, [&]([[maybe_unused]] auto zero) -> std::optional<int64_t> {
-    using T = decltype(zero);
+  return visitType(type, [&](auto element) -> std::optional<int64_t> {
+    using T = typename decltype(element)::Stored;
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
       for (size_t i = 0; i < count; ++i) {
         T value;

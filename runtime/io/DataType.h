@@ -5,17 +5,45 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "runtime/base/Status.h"
-#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/ElementTypes.h"
 
 namespace sheaf::io {
 
-enum class DataType { Bool, U8, I8, U16, I16, U32, I32, U64, I64, F16, BF16, F32, F64 };
+// The type of elements in a file: any row of plan::kElements, by its number. A type has an enumerator here if code
+// names it.
+enum class DataType : int {
+  Bool = plan::BOOL,
+  U8 = plan::U8,
+  I8 = plan::I8,
+  U16 = plan::kFileU16,
+  I16 = plan::I16,
+  U32 = plan::kFileU32,
+  I32 = plan::I32,
+  U64 = plan::kFileU64,
+  I64 = plan::I64,
+  F16 = plan::F16,
+  BF16 = plan::BF16,
+  F32 = plan::F32,
+  F64 = plan::F64,
+};
 
-size_t bytesOf(DataType type);
-const char* nameOf(DataType type);  // "u16", "f32", ...
-DataType dataTypeOf(plan::ElementType type);
+constexpr const plan::ElementFacts& factsOf(DataType type) {
+  return plan::factsOfStored(static_cast<plan::ElementType>(type));
+}
+constexpr size_t bytesOf(DataType type) {
+  return factsOf(type).bytes();
+}
+// "u16", "f32", ...
+constexpr std::string_view nameOf(DataType type) {
+  return factsOf(type).name;
+}
+// The type of a plan's elements in files; F32 for a number that is not a type.
+constexpr DataType dataTypeOf(plan::ElementType type) {
+  return plan::factsOf(type).isElement() ? static_cast<DataType>(type) : DataType::F32;
+}
 
 // Whether every value, or every value in range, has a place in `to`: integers to integers, floats to floats, bool and
 // integers of at most 16 bits to floats.

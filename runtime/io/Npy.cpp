@@ -91,15 +91,10 @@ class HeaderParser {
   std::optional<std::vector<int64_t>> shape_;
 };
 
-constexpr std::pair<std::string_view, DataType> kTypes[] = {
-    {"b1", DataType::Bool}, {"u1", DataType::U8},  {"i1", DataType::I8},  {"u2", DataType::U16},
-    {"i2", DataType::I16},  {"u4", DataType::U32}, {"i4", DataType::I32}, {"u8", DataType::U64},
-    {"i8", DataType::I64},  {"f2", DataType::F16}, {"f4", DataType::F32}, {"f8", DataType::F64}};
-
 std::optional<DataType> typeOf(std::string_view descr) {
   if (descr.size() != 3 || (descr[0] != '<' && descr[0] != '|' && descr[0] != '=')) return std::nullopt;
-  for (auto [name, type] : kTypes)
-    if (descr.substr(1) == name) return type;
+  for (const plan::ElementFacts& row : plan::kElements)
+    if (descr.substr(1) == row.npy) return static_cast<DataType>(row.type);
   return std::nullopt;
 }
 
@@ -152,9 +147,7 @@ Expected<NpyArray> parseNpy(std::span<const std::byte> file) {
 }
 
 Expected<std::string> npyHeader(DataType type, std::span<const int64_t> shape) {
-  std::string_view name;
-  for (auto [descr, known] : kTypes)
-    if (known == type) name = descr;
+  const std::string_view name = factsOf(type).npy;
   if (name.empty()) return Status::error(cat("NumPy has no elements of type ", nameOf(type)));
   std::string sizes;
   for (int64_t size : shape) sizes += cat(size, ", ");

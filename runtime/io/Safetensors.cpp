@@ -15,13 +15,8 @@ namespace {
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 
 std::optional<DataType> typeNamed(std::string_view name) {
-  static constexpr std::pair<std::string_view, DataType> kTypes[] = {
-      {"BOOL", DataType::Bool}, {"U8", DataType::U8},   {"I8", DataType::I8},     {"U16", DataType::U16},
-      {"I16", DataType::I16},   {"U32", DataType::U32}, {"I32", DataType::I32},   {"U64", DataType::U64},
-      {"I64", DataType::I64},   {"F16", DataType::F16}, {"BF16", DataType::BF16}, {"F32", DataType::F32},
-      {"F64", DataType::F64}};
-  for (auto [known, type] : kTypes)
-    if (name == known) return type;
+  for (const plan::ElementFacts& row : plan::kElements)
+    if (!name.empty() && name == row.safetensors) return static_cast<DataType>(row.type);
   return std::nullopt;
 }
 

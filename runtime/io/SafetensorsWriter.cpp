@@ -10,12 +10,6 @@ namespace {
 
 constexpr size_t kHashedAtOnce = 256 << 10;
 
-const char* headerName(DataType type) {
-  static constexpr const char* kNames[] = {"BOOL", "U8",  "I8",  "U16",  "I16", "U32", "I32",
-                                           "U64",  "I64", "F16", "BF16", "F32", "F64"};
-  return kNames[static_cast<int>(type)];
-}
-
 }  // namespace
 
 Expected<SafetensorsHead> safetensorsHead(std::span<const SafetensorsWriter::Entry> entries,
@@ -31,11 +25,13 @@ Expected<SafetensorsHead> safetensorsHead(std::span<const SafetensorsWriter::Ent
   for (const SafetensorsWriter::Entry& entry : entries) {
     std::optional<uint64_t> count = plan::elementCount(entry.shape);
     if (!count) return Status::error(cat("tensor '", entry.name, "': shape ", shapeText(entry.shape), " is too large"));
+    const std::string dtype(factsOf(entry.type).safetensors);
+    if (dtype.empty())
+      return Status::error(cat("tensor '", entry.name, "': safetensors has no elements of type ", nameOf(entry.type)));
     json::Array shape(entry.shape.begin(), entry.shape.end());
     uint64_t end = at + *count * bytesOf(entry.type);
-    header.set(entry.name, json::Object{{"dtype", headerName(entry.type)},
-                                        {"shape", std::move(shape)},
-                                        {"data_offsets", json::Array{at, end}}});
+    header.set(entry.name,
+               json::Object{{"dtype", dtype}, {"shape", std::move(shape)}, {"data_offsets", json::Array{at, end}}});
     head.begins.push_back(at);
     at = end;
   }

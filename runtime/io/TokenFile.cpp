@@ -15,11 +15,9 @@ constexpr size_t kHeaderBytes = kTokenHeaderBytes;
 constexpr int32_t kMagicU16 = 20240520, kMagicU32 = 20240801;
 
 std::optional<DataType> typeNamed(std::string_view name) {
-  static constexpr std::pair<std::string_view, DataType> kTypes[] = {{"u8", DataType::U8},   {"u16", DataType::U16},
-                                                                     {"u32", DataType::U32}, {"i32", DataType::I32},
-                                                                     {"i64", DataType::I64}, {"bin", DataType::U16}};
-  for (auto [known, type] : kTypes)
-    if (name == known) return type;
+  if (name == "bin") return DataType::U16;
+  for (DataType type : {DataType::U8, DataType::U16, DataType::U32, DataType::I32, DataType::I64})
+    if (name == nameOf(type)) return type;
   return std::nullopt;
 }
 

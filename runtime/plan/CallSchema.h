@@ -71,8 +71,17 @@ struct Choices {
   std::span<const Choice<Value>> all;
 };
 
-// Of the operands whose type is the call's. All arithmetic is in f32; a result of 16 bits is rounded once.
-inline constexpr Choice<ElementType> kFloatTypes[] = {{F32, "f32"}, {BF16, "bf16"}, {F16, "f16"}};
+// The element types whose rows satisfy `Among`.
+template <auto Among>
+inline constexpr auto kTypeChoices = [] {
+  std::array<Choice<ElementType>, kTypesAmong<Among>.size()> choices{};
+  for (size_t i = 0; i < choices.size(); ++i) choices[i] = {kTypesAmong<Among>[i], factsOf(kTypesAmong<Among>[i]).name};
+  return choices;
+}();
+// The types of operands whose type is the call's. All arithmetic is in f32; a result of 16 bits is rounded once.
+inline constexpr const auto& kFloatTypes = kTypeChoices<&ElementFacts::products>;
+// The types of calls that compute in the type of their operands.
+inline constexpr const auto& kArithmeticTypes = kTypeChoices<&ElementFacts::arithmetic>;
 
 // --- attributes ---
 
@@ -114,6 +123,12 @@ constexpr Field<Owner, int64_t, Range> defaulted(std::string_view name, int64_t 
 template <typename Owner, typename Value, size_t N>
 constexpr Field<Owner, Value, Choices<Value>> defaulted(std::string_view name, Value Owner::*member,
                                                         const Choice<Value> (&choices)[N], std::string_view text) {
+  return {name, member, {choices}, false, text};
+}
+template <typename Owner, size_t N>
+constexpr Field<Owner, ElementType, Choices<ElementType>> defaulted(std::string_view name, ElementType Owner::*member,
+                                                                    const std::array<Choice<ElementType>, N>& choices,
+                                                                    std::string_view text) {
   return {name, member, {choices}, false, text};
 }
 template <typename Owner>

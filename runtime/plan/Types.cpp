@@ -11,27 +11,6 @@ std::string otherVersion(uint32_t version) {
              ": compile the model again");
 }
 
-uint64_t elementBytes(ElementType type) {
-  switch (type) {
-    case F64:
-    case I64:
-      return 8;
-    case F32:
-    case I32:
-      return 4;
-    case BF16:
-    case F16:
-    case I16:
-      return 2;
-    case I8:
-    case U8:
-    case BOOL:
-      return 1;
-    default:
-      return 0;
-  }
-}
-
 std::optional<uint64_t> elementCount(std::span<const int64_t> shape) {
   uint64_t count = 1;
   bool empty = false;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/plan/ElementTypes.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::plan {
@@ -46,14 +47,6 @@ uint64_t arenaTop(const Plan& plan, Buffer::Space space);
 uint64_t peakBytes(const Plan& plan, Buffer::Space space);
 // What the kind of a transfer says of its operands' spaces.
 bool joins(Transfer::Kind kind, Buffer::Space source, Buffer::Space destination);
-
-// Bytes of one element; 0 for a type that is not one.
-uint64_t elementBytes(ElementType type);
-
-// Whether it is a float of 16 bits.
-constexpr bool isHalf(ElementType type) {
-  return type == BF16 || type == F16;
-}
 
 // True if the user gives the input; the runtime itself fills in masks and numbers of rows.
 inline bool isData(const Input& input) {

@@ -41,10 +41,6 @@ std::string unknown(Enum value) {
   return cat(static_cast<int>(value), " is not one of its values, which are ", listText(words<Enum>()));
 }
 
-bool isFloat(ElementType type) {
-  return type == F32 || type == F64 || type == BF16 || type == F16;
-}
-
 class TableVerifier {
  public:
   explicit TableVerifier(const Plan& plan) : plan_(plan), ranks_(static_cast<uint64_t>(plan.ranks())) {}

@@ -309,8 +309,7 @@ class InstructionVerifier {
     uint64_t size = elementBytes(collective.type());
     if (!isKnown(collective.op())) return wrong("its collective is unknown");
     if (!isKnown(collective.phase())) return wrong("its phase is not known");
-    if (collective.type() != F32 && collective.type() != F64 && !isHalf(collective.type()) &&
-        collective.op() != ALL_GATHER)
+    if (!isFloat(collective.type()) && collective.op() != ALL_GATHER)
       return wrong(cat("a collective cannot sum elements of type ", word(collective.type())));
     if (size == 0) return wrong("its type is not known");
     if (collective.communicator() >= plan_.communicators())

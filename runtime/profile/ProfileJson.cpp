@@ -16,7 +16,7 @@ constexpr int64_t kMaxRanks = plan::kMaxRanks;
 constexpr double kMaxSeconds = 3600, kLeastRate = 1, kMostRate = 1e21, kMostSize = 1e18, kMaxProductSize = 1e12;
 constexpr size_t kMaxEntries = 4096;
 
-constexpr plan::ElementType kTypes[] = {plan::F32, plan::F64, plan::BF16, plan::F16};
+constexpr const auto& kTypes = plan::kTypesAmong<&plan::ElementFacts::isFloatInPlans>;
 const char* const kLayouts[] = {"nn", "nt", "tn", "tt"};  // op(a), op(b); n: as it is, t: transposed
 const char* const kAnyOp = "any";
 

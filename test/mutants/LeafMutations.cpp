@@ -231,7 +231,7 @@ std::vector<Mutation> otherOps(const Plan& plan) {
   }));
   // A rounding to the other type of 16 bits.
   more(programs.of("another rounding", [](ProgramLine& line, const KernelProgram&) {
-    if (line.kind != ProgramLine::kMap || line.name != "cast" || !plan::isHalf(line.type)) return false;
+    if (line.kind != ProgramLine::kMap || line.name != "cast" || !plan::isWidened(line.type)) return false;
     line.type = line.type == plan::BF16 ? plan::F16 : plan::BF16;
     return true;
   }));
@@ -242,7 +242,7 @@ std::vector<Mutation> otherOps(const Plan& plan) {
 std::vector<Mutation> otherRoundings(const Plan& plan) {
   return ProgramMutations(plan).of("another rounding of the result",
                                    [](ProgramLine& line, const KernelProgram& program) {
-                                     if (line.kind != ProgramLine::kResult || !plan::isHalf(line.type)) return false;
+                                     if (line.kind != ProgramLine::kResult || !plan::isWidened(line.type)) return false;
                                      const ProgramLine& from = program.lines[line.of[0]];
                                      if (from.kind != ProgramLine::kMap || from.name == "cast") return false;
                                      line.type = line.type == plan::BF16 ? plan::F16 : plan::BF16;

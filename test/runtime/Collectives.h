@@ -23,7 +23,7 @@ struct Collective {
   bool inPlace;
   bool continues = false;
 
-  uint64_t bytes() const { return count * comm::elementBytes(type); }
+  uint64_t bytes() const { return count * plan::elementBytes(type); }
   uint64_t sourceBytes(int64_t ranks) const { return op == plan::REDUCE_SCATTER ? bytes() * uint64_t(ranks) : bytes(); }
   uint64_t resultBytes(int64_t ranks) const { return op == plan::ALL_GATHER ? bytes() * uint64_t(ranks) : bytes(); }
 };
@@ -32,7 +32,7 @@ struct Collective {
 inline Bytes valuesOf(const Collective& collective, int64_t ranks, int64_t rank) {
   Numbers numbers(uint64_t(rank) * 1000 + collective.count + 17);
   Bytes bytes(collective.sourceBytes(ranks));
-  for (uint64_t i = 0; i + 1 <= bytes.size() / comm::elementBytes(collective.type); ++i) {
+  for (uint64_t i = 0; i + 1 <= bytes.size() / plan::elementBytes(collective.type); ++i) {
     float single = numbers.real() * float(numbers.below(1000));
     double twice = double(single) * 1.000000001;
     uint64_t bits = numbers.bits();
@@ -42,7 +42,7 @@ inline Bytes valuesOf(const Collective& collective, int64_t ranks, int64_t rank)
     if (collective.type == plan::F64) from = &twice;
     if (collective.type == plan::F16) from = &half;
     if (collective.type == plan::BF16) from = reinterpret_cast<const char*>(&single) + 2;
-    std::memcpy(bytes.data() + i * comm::elementBytes(collective.type), from, comm::elementBytes(collective.type));
+    std::memcpy(bytes.data() + i * plan::elementBytes(collective.type), from, plan::elementBytes(collective.type));
   }
   return bytes;
 }

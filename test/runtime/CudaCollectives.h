@@ -11,7 +11,7 @@ namespace sheaf::testing {
 // Three collectives of one type, each into a buffer of its own and then in place; and sums that go on.
 struct CollectivePlan {
   CollectivePlan(plan::ElementType type, int64_t ranks, uint64_t count) : type(type), count(count) {
-    const uint64_t width = comm::elementBytes(type), part = count * width, whole = part * static_cast<uint64_t>(ranks);
+    const uint64_t width = plan::elementBytes(type), part = count * width, whole = part * static_cast<uint64_t>(ranks);
     builder.plan.set_ranks(ranks);
     // Terms are exact values of their type, copied from where steps leave them alone.
     terms = builder.buffer(whole);
@@ -147,7 +147,7 @@ void expectHops(const HopsPlan& plan, std::vector<RankContext*> contexts, Run ru
 
 // Terms of a rank: numbers whose sum depends on its order, as far as the type allows.
 inline std::vector<std::byte> collectiveTerms(plan::ElementType type, uint64_t count, Numbers& numbers) {
-  std::vector<std::byte> bytes(count * comm::elementBytes(type));
+  std::vector<std::byte> bytes(count * plan::elementBytes(type));
   for (uint64_t i = 0; i < count; ++i) {
     const float value = numbers.real() * static_cast<float>(1 + numbers.below(1000));
     uint64_t bits = numbers.bits();
@@ -163,7 +163,7 @@ inline std::vector<std::byte> collectiveTerms(plan::ElementType type, uint64_t c
     } else if (type == plan::F16) {
       bits = (bits & 0x83FF) | 0x4000;  // between 2 and 4, of either sign
     }
-    std::memcpy(bytes.data() + i * comm::elementBytes(type), &bits, comm::elementBytes(type));
+    std::memcpy(bytes.data() + i * plan::elementBytes(type), &bits, plan::elementBytes(type));
   }
   return bytes;
 }
@@ -171,7 +171,7 @@ inline std::vector<std::byte> collectiveTerms(plan::ElementType type, uint64_t c
 // Fills the ranks' terms, runs the plan with `run` and compares. contexts[r] is rank r's.
 template <typename Run>
 void expectCollectives(CollectivePlan& plan, std::vector<RankContext*> contexts, Run run) {
-  const uint64_t ranks = contexts.size(), part = plan.count * comm::elementBytes(plan.type);
+  const uint64_t ranks = contexts.size(), part = plan.count * plan::elementBytes(plan.type);
   SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(plan.count) + " elements of type " +
                std::to_string(plan.type));
   Numbers numbers(ranks + plan.count);

@@ -169,7 +169,7 @@ TEST(LocalCommunicator, NanPropagates) {
     const uint16_t brain[2] = {0x7FC0, 0x3F80}, half[2] = {0x7E00, 0x3C00};
     const void* values = type == plan::F32 ? static_cast<const void*>(single) : type == plan::BF16 ? brain : half;
     std::vector<const std::byte*> sources;
-    for (int i = 0; i < 2; ++i) sources.push_back(static_cast<const std::byte*>(values) + i * comm::elementBytes(type));
+    for (int i = 0; i < 2; ++i) sources.push_back(static_cast<const std::byte*>(values) + i * plan::elementBytes(type));
     uint32_t bits = 0;
     comm::sumOverRanks(type, sources, reinterpret_cast<std::byte*>(&bits), 1);
     if (type == plan::F32)

@@ -42,6 +42,7 @@ sheaf_add_gtest(proof_random_test
 
 
 # It replaces functions of the C library.
+sheaf_add_gtest(element_types_test SOURCES element_types_test.cpp LIBS SheafIo SheafCommLocal SheafLibrary)
 sheaf_add_gtest(new_files_test SOURCES new_files_test.cpp LIBS SheafPlan SheafIo)
 sheaf_add_gtest(base_endings_test SOURCES base_endings_test.cpp LIBS SheafBase)
 sheaf_add_gtest(base_print_test SOURCES base_print_test.cpp LIBS SheafBase)

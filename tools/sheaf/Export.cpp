@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "frontend/onnx/export/Export.h"
+#include "ir/Train/ElementTypes.h"
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/OutputPaths.h"
 #include "runtime/base/Text.h"
@@ -158,12 +159,6 @@ Status writeSafetensors(const TrainedWeights& trained, const std::string& plan, 
   return writer->commit();
 }
 
-io::DataType dataTypeOf(mlir::FloatType type) {
-  if (type.isF64()) return io::DataType::F64;
-  if (type.isBF16()) return io::DataType::BF16;
-  return type.isF16() ? io::DataType::F16 : io::DataType::F32;
-}
-
 int exportOnnxModel(const TrainedWeights& weights, const ExportCommandOptions& o) {
   auto context = makeContext();
   DiagnosticPrinter printer(*context);
@@ -177,7 +172,7 @@ int exportOnnxModel(const TrainedWeights& weights, const ExportCommandOptions& o
     if (int64_t(*plan::elementCount(plan::shapeOf(parameter))) != count)
       return error() << "the plan's has shape " << shapeText(plan::shapeOf(parameter)) << ", the model's " << count
                      << " elements; give the model that the plan was compiled from";
-    Expected<std::string> bytes = weights.values(parameter, dataTypeOf(type));
+    Expected<std::string> bytes = weights.values(parameter, io::dataTypeOf(train::planType(type)));
     if (!bytes.ok()) return error() << bytes.status().message();
     return std::move(*bytes);
   };

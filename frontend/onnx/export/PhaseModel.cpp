@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ir/Plan/PlanDialect.h"
+#include "ir/Train/ElementTypes.h"
 #include "ir/Train/TrainDialect.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -22,16 +23,10 @@ constexpr int64_t kIrVersion = 10;  // the first with overloads of functions
 constexpr int64_t kDomainVersion = 1;
 constexpr size_t kMostText = 400;  // letters of an attribute that is shown as text: of a constant's elements, say
 
+// What has no elements, such as a buffer, is shown as bytes.
 int32_t dataType(Type type) {
-  if (type.isF32()) return onnx::TensorProto::FLOAT;
-  if (type.isF64()) return onnx::TensorProto::DOUBLE;
-  if (type.isBF16()) return onnx::TensorProto::BFLOAT16;
-  if (type.isF16()) return onnx::TensorProto::FLOAT16;
-  if (type.isInteger(1)) return onnx::TensorProto::BOOL;
-  if (type.isInteger(64)) return onnx::TensorProto::INT64;
-  if (type.isInteger(32)) return onnx::TensorProto::INT32;
-  if (type.isInteger(16)) return onnx::TensorProto::INT16;
-  return type.isUnsignedInteger() ? onnx::TensorProto::UINT8 : onnx::TensorProto::INT8;
+  const plan::ElementFacts& facts = train::elementFacts(type);
+  return facts.isElement() ? facts.onnx : onnx::TensorProto::INT8;
 }
 
 template <typename T>

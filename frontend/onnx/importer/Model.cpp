@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "ir/Train/ElementTypes.h"
 #include "llvm/ADT/SmallSet.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringSet.h"
@@ -37,30 +38,8 @@ std::optional<int64_t> elementCount(ArrayRef<int64_t> shape) {
 }
 
 Type elementType(MLIRContext* context, int32_t dataType) {
-  switch (dataType) {
-    case onnx::TensorProto::FLOAT:
-      return Float32Type::get(context);
-    case onnx::TensorProto::DOUBLE:
-      return Float64Type::get(context);
-    case onnx::TensorProto::FLOAT16:
-      return Float16Type::get(context);
-    case onnx::TensorProto::BFLOAT16:
-      return BFloat16Type::get(context);
-    case onnx::TensorProto::BOOL:
-      return IntegerType::get(context, 1);
-    case onnx::TensorProto::INT8:
-      return IntegerType::get(context, 8);
-    case onnx::TensorProto::INT16:
-      return IntegerType::get(context, 16);
-    case onnx::TensorProto::INT32:
-      return IntegerType::get(context, 32);
-    case onnx::TensorProto::INT64:
-      return IntegerType::get(context, 64);
-    case onnx::TensorProto::UINT8:
-      return IntegerType::get(context, 8, IntegerType::Unsigned);
-    default:
-      return {};
-  }
+  const plan::ElementFacts& facts = train::factsOfOnnx(dataType);
+  return facts.isElement() ? train::elementType(context, facts.type) : Type();
 }
 
 StringRef dataTypeName(int32_t dataType) {
@@ -71,8 +50,7 @@ StringRef dataTypeName(int32_t dataType) {
 }
 
 bool isFloatType(int32_t dataType) {
-  return dataType == onnx::TensorProto::FLOAT || dataType == onnx::TensorProto::DOUBLE ||
-         dataType == onnx::TensorProto::FLOAT16 || dataType == onnx::TensorProto::BFLOAT16;
+  return train::factsOfOnnx(dataType).isFloat();
 }
 
 std::string describe(const onnx::ValueInfoProto& value) {
@@ -181,7 +159,7 @@ StringRef Model::rawBytes(const onnx::TensorProto& tensor) const {
 
 // Bytes of one element as stored raw.
 static int64_t elementBytes(Type type) {
-  return (type.getIntOrFloatBitWidth() + 7) / 8;
+  return int64_t(train::elementFacts(type).bytes());
 }
 
 FailureOr<std::optional<Model::Source>> Model::source(const onnx::TensorProto& tensor) const {

@@ -56,7 +56,7 @@ class Collective {
 
  private:
   const CollectiveBuffers& any() const { return posted_.front(); }
-  uint64_t width() const { return elementBytes(any().type); }
+  uint64_t width() const { return plan::elementBytes(any().type); }
   uint64_t bytes() const { return any().count * width(); }
   // The first element of a rank's share of an all-reduce.
   uint64_t begin(int64_t part) const {
@@ -86,7 +86,7 @@ class Collective {
 }  // namespace
 
 Status LocalCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, const PeerReadListener& onPeerRead) {
-  const uint64_t width = elementBytes(buffers.type);
+  const uint64_t width = plan::elementBytes(buffers.type);
   if (width == 0 || (buffers.op != plan::ALL_GATHER && !canSum(buffers.type)))
     return Status::error("a collective cannot sum elements of type " + plan::word(buffers.type));
   const int64_t ranks = rendezvous_.ranks();

@@ -1,9 +1,9 @@
 #include "runtime/comm/local/Reduce.h"
 
 #include <algorithm>
-#include <cstring>
+#include <type_traits>
 
-#include "runtime/base/Float16.h"
+#include "runtime/plan/ElementValues.h"
 
 namespace sheaf::comm {
 namespace {
@@ -11,56 +11,29 @@ namespace {
 // Elements summed at a time: the blocks of partial sums stay in the first-level cache while the ranks pass by.
 constexpr uint64_t kBlock = 512;
 
-struct Bf16 {
-  uint16_t bits;
-};
-struct F16 {
-  uint16_t bits;
-};
+// How elements of a type are read, added and written.
+template <typename Element>
+struct Values {
+  using Sum = typename Element::Sum;
+  using Stored = std::conditional_t<Element::kWidened, typename Element::Stored, Sum>;
 
-float widen(Bf16 value) {
-  uint32_t bits = uint32_t(value.bits) << 16;
-  float result;
-  std::memcpy(&result, &bits, sizeof result);
-  return result;
-}
-
-float widen(F16 value) {
-  return floatOfF16(value.bits);
-}
-
-// Rounds to nearest, ties to even; a NaN stays one.
-void narrow(float value, Bf16& result) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  result.bits = value != value ? uint16_t((bits >> 16) | 0x40) : uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-void narrow(float value, F16& result) {
-  result.bits = f16OfFloat(value);
-}
-
-// How elements of a type are read, added and written. Unsigned for integers: their sum wraps.
-template <typename T>
-struct Plain {
-  using Stored = T;
-  using Sum = T;
-  static Sum load(Stored value) { return value; }
-  static Sum rounded(Sum value) { return value; }
-  static void store(Sum value, Stored& result) { result = value; }
-};
-
-template <typename T>
-struct Half {
-  using Stored = T;
-  using Sum = float;
-  static Sum load(Stored value) { return widen(value); }
-  static Sum rounded(Sum value) {
-    T half;
-    narrow(value, half);
-    return widen(half);
+  static Sum load(Stored value) {
+    if constexpr (Element::kWidened)
+      return plan::widened(value);
+    else
+      return value;
   }
-  static void store(Sum value, Stored& result) { narrow(value, result); }
+  static void store(Sum value, Stored& result) {
+    if constexpr (Element::kWidened)
+      plan::narrow(value, result);
+    else
+      result = value;
+  }
+  static Sum rounded(Sum value) {
+    Stored stored;
+    store(value, stored);
+    return load(stored);
+  }
 };
 
 template <typename Element>
@@ -116,55 +89,12 @@ class Tree {
   uint64_t begin_ = 0, size_ = 0;
 };
 
-template <typename Element>
-void sum(std::span<const std::byte* const> sources, std::byte* destination, uint64_t count, bool continues) {
-  Tree<Element>(sources).sum(destination, count, continues);
-}
-
 }  // namespace
-
-size_t elementBytes(plan::ElementType type) {
-  switch (type) {
-    case plan::F64:
-    case plan::I64:
-      return 8;
-    case plan::F32:
-    case plan::I32:
-      return 4;
-    case plan::BF16:
-    case plan::F16:
-    case plan::I16:
-      return 2;
-    case plan::I8:
-    case plan::U8:
-    case plan::BOOL:
-      return 1;
-    default:
-      return 0;
-  }
-}
-
-bool canSum(plan::ElementType type) {
-  return type == plan::F32 || type == plan::F64 || type == plan::BF16 || type == plan::F16 || type == plan::I64 ||
-         type == plan::I32;
-}
 
 void sumOverRanks(plan::ElementType type, std::span<const std::byte* const> sources, std::byte* destination,
                   uint64_t count, bool continues) {
-  switch (type) {
-    case plan::F32:
-      return sum<Plain<float>>(sources, destination, count, continues);
-    case plan::F64:
-      return sum<Plain<double>>(sources, destination, count, continues);
-    case plan::I64:
-      return sum<Plain<uint64_t>>(sources, destination, count, continues);
-    case plan::I32:
-      return sum<Plain<uint32_t>>(sources, destination, count, continues);
-    case plan::BF16:
-      return sum<Half<Bf16>>(sources, destination, count, continues);
-    default:
-      return sum<Half<F16>>(sources, destination, count, continues);
-  }
+  plan::visitElement<&plan::ElementFacts::summed>(
+      type, [&](auto element) { Tree<Values<decltype(element)>>(sources).sum(destination, count, continues); });
 }
 
 }  // namespace sheaf::comm

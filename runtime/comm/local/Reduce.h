@@ -5,15 +5,14 @@
 #include <cstdint>
 #include <span>
 
-#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/ElementTypes.h"
 
 namespace sheaf::comm {
 
-// Bytes of one element; 0 for an unknown type.
-size_t elementBytes(plan::ElementType type);
-
-// Whether sumOverRanks takes the type.
-bool canSum(plan::ElementType type);
+// True if sumOverRanks takes the type.
+constexpr bool canSum(plan::ElementType type) {
+  return plan::factsOf(type).summed;
+}
 
 // destination[i] = the sum of sources[rank][i], for `count` elements. Of q * 2^k ranks, q odd, every 2^k consecutive
 // ones are added by a balanced binary tree, and the q results from left to right: of four (0 + 1) + (2 + 3), of six

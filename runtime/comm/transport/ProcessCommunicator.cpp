@@ -44,10 +44,10 @@ uint64_t slotBytesFor(const plan::Plan& plan, uint32_t communicator, const Membe
     if (instruction.has_persist() && instruction.persist().communicator() == communicator && ranks > 1)
       need = std::max<uint64_t>(need, sizeof(float));
     if (!instruction.has_collective() || collective.communicator() != communicator) return;
-    uint64_t bytes = collective.count() * comm::elementBytes(collective.type());
+    uint64_t bytes = collective.count() * plan::elementBytes(collective.type());
     if (collective.op() == plan::REDUCE_SCATTER) need = std::max(need, bytes);
     if (collective.op() == plan::ALL_REDUCE)
-      need = std::max(need, bytes <= kSmallBytes ? bytes : bytes / ranks + comm::elementBytes(collective.type()));
+      need = std::max(need, bytes <= kSmallBytes ? bytes : bytes / ranks + plan::elementBytes(collective.type()));
   });
   return alignedUp(std::min(need, std::max(kExchangeBytes / std::max<uint64_t>(members.others(), 1), kMinSlotBytes)));
 }
@@ -97,7 +97,7 @@ ProcessCommunicator::Part ProcessCommunicator::partOf(uint64_t count, int64_t ra
 }
 
 Status ProcessCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, const PeerReadListener& onPeerRead) {
-  const uint64_t width = comm::elementBytes(buffers.type);
+  const uint64_t width = plan::elementBytes(buffers.type);
   if (width == 0 || (buffers.op != plan::ALL_GATHER && !canSum(buffers.type)))
     return Status::error("a collective cannot sum elements of type " + plan::word(buffers.type));
   const int64_t local = rank - rankOf(mine_, 0);

@@ -4,27 +4,32 @@
 #include <optional>
 
 #include "runtime/device/cuda/kernels/Reduce.h"
-#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/ElementTypes.h"
 
 namespace sheaf::cuda {
 
+inline SumType sumType(plan::Element<plan::F32>) {
+  return SumType::kF32;
+}
+inline SumType sumType(plan::Element<plan::F64>) {
+  return SumType::kF64;
+}
+inline SumType sumType(plan::Element<plan::BF16>) {
+  return SumType::kBf16;
+}
+inline SumType sumType(plan::Element<plan::F16>) {
+  return SumType::kF16;
+}
+inline SumType sumType(plan::Element<plan::I32>) {
+  return SumType::kI32;
+}
+inline SumType sumType(plan::Element<plan::I64>) {
+  return SumType::kI64;
+}
+
 inline std::optional<SumType> sumType(plan::ElementType type) {
-  switch (type) {
-    case plan::F32:
-      return SumType::kF32;
-    case plan::F64:
-      return SumType::kF64;
-    case plan::BF16:
-      return SumType::kBf16;
-    case plan::F16:
-      return SumType::kF16;
-    case plan::I32:
-      return SumType::kI32;
-    case plan::I64:
-      return SumType::kI64;
-    default:
-      return std::nullopt;
-  }
+  if (!plan::factsOf(type).summed) return std::nullopt;
+  return plan::visitElement<&plan::ElementFacts::summed>(type, [](auto element) { return sumType(element); });
 }
 
 }  // namespace sheaf::cuda

@@ -27,7 +27,7 @@ uint64_t AttentionShape::packingBytes() const {
 }
 
 uint64_t AttentionCall::scratchPerThread() const {
-  if (!isHalf(type)) return scratchOfFloats(kTile);
+  if (!isWidened(type)) return scratchOfFloats(kTile);
   // Tiles of query, result, key and value in f32.
   const int64_t width = saturatingMultiply(kAttentionQueries + kAttentionKeys, saturatingAdd(d, e));
   return scratchOfFloats(saturatingAdd(kTile, width));
@@ -35,7 +35,7 @@ uint64_t AttentionCall::scratchPerThread() const {
 
 uint64_t AttentionGradCall::scratchPerThread() const {
   int64_t floats = saturatingAdd(2 * kTile, s);
-  if (!isHalf(type)) return scratchOfFloats(floats);
+  if (!isWidened(type)) return scratchOfFloats(floats);
   // Query, gradient, key and value tiles in f32, and the three gradients while they grow.
   const int64_t width = saturatingAdd(d, e);
   floats = saturatingAdd(floats, saturatingMultiply(kAttentionQueries + kAttentionKeys, width));

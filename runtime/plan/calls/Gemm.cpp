@@ -19,7 +19,7 @@ Status GemmCall::check() const {
 }
 
 uint64_t GemmCall::scratchPerThread() const {
-  return isHalf(type) ? scratchOfFloats(kHalfGemmScratch) : 0;
+  return isWidened(type) ? scratchOfFloats(kHalfGemmScratch) : 0;
 }
 
 uint64_t GemmCall::deviceScratch() const {
@@ -28,10 +28,10 @@ uint64_t GemmCall::deviceScratch() const {
 
 uint64_t GemmCall::packingBytes() const {
   // threadTile() needs no more.
-  const GemmTile tile = gemmTile(m, n, k, batch, transposeA, transposeB, isHalf(type));
+  const GemmTile tile = gemmTile(m, n, k, batch, transposeA, transposeB, isWidened(type));
   const uint64_t bytes = sgemmPackingBytes(tile.rows, tile.columns, k);
   // Blocks of a product of f16, and of bf16 without its instructions, are packed as f32.
-  return isHalf(type) ? std::max(bytes, sgemmPackingBytes(kHalfGemmRows, kHalfGemmColumns, kHalfGemmDepth)) : bytes;
+  return isWidened(type) ? std::max(bytes, sgemmPackingBytes(kHalfGemmRows, kHalfGemmColumns, kHalfGemmDepth)) : bytes;
 }
 
 }  // namespace sheaf::plan

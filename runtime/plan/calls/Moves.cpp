@@ -16,7 +16,7 @@ int64_t reach(const CopyDimension& d, int64_t stride) {
 }  // namespace
 
 uint64_t ScatterAddCall::scratchPerThread() const {
-  return isHalf(type) ? scratchOfFloats(count) : 0;
+  return isWidened(type) ? scratchOfFloats(count) : 0;
 }
 
 uint64_t ScatterAddCall::deviceScratch() const {

@@ -11,14 +11,22 @@ int64_t ownPlaces(const ScatterCall& c) {
   return product({c.indexOuter ? c.outer : 1, c.rows, c.indexInner ? c.inner : 1});
 }
 
+// "f32, f64, i32 or i64"
+std::string arithmeticTypes() {
+  std::string text;
+  for (size_t i = 0; i < kArithmeticTypes.size(); ++i)
+    text += cat(i == 0 ? "" : i + 1 == kArithmeticTypes.size() ? " or " : ", ", kArithmeticTypes[i].name);
+  return text;
+}
+
 // A GPU numbers indices, and the places that they name, in 32 bits.
 constexpr int64_t kMostIndices = UINT32_MAX - 1;
 
 }  // namespace
 
 Status ScatterCall::check() const {
-  if (kind != ScatterKind::kReplace && type != F32 && type != F64 && type != I32 && type != I64)
-    return Status::error("only elements of type f32, f64, i32 or i64 can be combined with updates");
+  if (kind != ScatterKind::kReplace && !factsOf(type).arithmetic)
+    return Status::error(cat("only elements of type ", arithmeticTypes(), " can be combined with updates"));
   if (indexCount(*this) > kMostIndices || ownPlaces(*this) > kMostIndices)
     return Status::error("it has more than 2^32 indices or places that they name");
   return Status();

@@ -12,9 +12,12 @@ inline constexpr Choice<ScatterKind> kScatterKinds[] = {{ScatterKind::kReplace, 
                                                         {ScatterKind::kMul, "mul"},
                                                         {ScatterKind::kMin, "min"},
                                                         {ScatterKind::kMax, "max"}};
-inline constexpr Choice<ElementType> kScatterTypes[] = {{F32, "f32"}, {F64, "f64"},  {BF16, "bf16"}, {F16, "f16"},
-                                                        {I64, "i64"}, {I32, "i32"},  {I16, "i16"},   {I8, "i8"},
-                                                        {U8, "u8"},   {BOOL, "bool"}};
+// All types of plans, by their numbers.
+inline constexpr auto kScatterTypes = [] {
+  auto choices = kTypeChoices<&ElementFacts::inPlans>;
+  std::sort(choices.begin(), choices.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
+  return choices;
+}();
 
 // On a CPU every index is read once for each part into which its entry's rows are cut, at most 16. A GPU sorts the
 // updates by the element that they go to, with a radix sort. So the time is linear in updates and elements.
@@ -72,8 +75,6 @@ struct Schema<ScatterCall> {
   });
 };
 
-inline constexpr Choice<ElementType> kTopKTypes[] = {{F32, "f32"}, {F64, "f64"}, {I32, "i32"}, {I64, "i64"}};
-
 // On a CPU a line of n elements takes O(n + k log k) steps on average, and O(n log n) at worst. A GPU scans it k times
 // where k is at most kTopKScans, and sorts it by a radix sort otherwise: O(n).
 struct TopKCall {
@@ -100,7 +101,7 @@ struct Schema<TopKCall> {
       required("inner", &Call::inner, kSizes, "the sizes after it, multiplied"),
       required("k", &Call::k, kSizes, "indices of a line; at most n"),
       flag("largest", &Call::largest, "the largest, else the smallest"),
-      defaulted("type", &Call::type, kTopKTypes, "of the source"),
+      defaulted("type", &Call::type, kArithmeticTypes, "of the source"),
   };
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
       {"source", READ, Width::kType,

@@ -30,8 +30,6 @@ struct Schema<SumPartialsCall> {
   });
 };
 
-inline constexpr Choice<ElementType> kCumSumTypes[] = {{F32, "f32"}, {F64, "f64"}, {I32, "i32"}, {I64, "i64"}};
-
 struct CumSumCall {
   int64_t outer = 0, n = 0, inner = 0;
   bool exclusive = false, reverse = false;
@@ -49,7 +47,7 @@ struct Schema<CumSumCall> {
       required("inner", &Call::inner, kSizes, "the sizes after it, multiplied"),
       flag("exclusive", &Call::exclusive, "a sum leaves out its own element"),
       flag("reverse", &Call::reverse, "from the dimension's end"),
-      defaulted("type", &Call::type, kCumSumTypes, "of both operands"),
+      defaulted("type", &Call::type, kArithmeticTypes, "of both operands"),
   };
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
       {"source", READ, Width::kType,

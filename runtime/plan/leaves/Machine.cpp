@@ -49,7 +49,7 @@ std::optional<uint64_t> repeated(const Source& source) {
 }  // namespace
 
 ElementType Machine::widened(ElementType type) {
-  return isHalf(type) ? F32 : type;
+  return computedType(type);
 }
 
 uint64_t zeroValue() {
@@ -325,7 +325,7 @@ Contents Machine::map(std::string_view name, uint64_t attributes, ElementType ty
 }
 
 Contents Machine::rounded(ElementType type, const Contents& contents) {
-  if (!isHalf(type)) return contents;
+  if (!isWidened(type)) return contents;
   const Contents* const operand = &contents;
   return map("cast", 0, type, {&operand, 1});
 }

@@ -57,7 +57,8 @@ Contents Machine::evaluate(const ProgramLine& line, const KernelProgram& program
   switch (line.kind) {
     case ProgramLine::kMap:
       // What is widened on its way keeps its value.
-      if (line.name == "cast" && !line.attributes && line.type == F32 && isHalf(program.lines[line.of[0]].type))
+      if (const ElementType from = program.lines[line.of[0]].type;
+          line.name == "cast" && !line.attributes && isWidened(from) && line.type == computedType(from))
         return *operands[0];
       return map(line.name, line.attributes, line.name == "cast" ? line.type : widened(line.type), operands);
     case ProgramLine::kSame:
@@ -126,7 +127,7 @@ void Machine::kernel(const Instruction& launch, int64_t rank) {
     uint32_t from = line.of[0];
     while (program.lines[from].kind == ProgramLine::kSame) from = program.lines[from].of[0];
     const bool rounds =
-        isHalf(line.type) && program.lines[from].kind != ProgramLine::kOperand && program.lines[from].name != "cast";
+        isWidened(line.type) && program.lines[from].kind != ProgramLine::kOperand && program.lines[from].name != "cast";
     const size_t count = static_cast<size_t>(std::max<int64_t>(line.leaves, 1));
     if (count == 1 && values[line.of[0]].size() > 1)
       return fail("its program stores what differs from leaf to leaf in a place that all leaves share");

@@ -14,7 +14,7 @@ namespace sheaf::cpu {
 struct AttentionShape : plan::AttentionShape {
   explicit AttentionShape(const plan::AttentionShape& call)
       : plan::AttentionShape(call),
-        half(plan::isHalf(type)),
+        half(plan::isWidened(type)),
         loops16(halves(type)),
         factor(static_cast<float>(scale)) {}
 

@@ -57,7 +57,7 @@ class Gemm : public LibraryFunction {
 }  // namespace
 
 Function makeFunction(const plan::GemmCall& call, const CallSite& site) {
-  if (plan::isHalf(call.type)) return makeHalfGemm(call, site);
+  if (plan::isWidened(call.type)) return makeHalfGemm(call, site);
   return std::make_unique<Gemm>(call);
 }
 

@@ -12,39 +12,30 @@ namespace {
 // Elements that are worked on at a time, in f32.
 constexpr int64_t kColumns = 256;
 
-// How elements are read, added and written.
-struct Bf16 {
-  using Stored = uint16_t;
-  static const simd::Halves& loops() { return cpu::loops().bf16; }
-};
-struct F16 {
-  using Stored = uint16_t;
-  static const simd::Halves& loops() { return cpu::loops().f16; }
-};
-struct F32 {
-  using Stored = float;
-};
+// How elements of a plan::Element lie in memory: f32 as they are, other types by their bits.
+template <typename T>
+using Raw = std::conditional_t<T::kWidened, uint16_t, float>;
 
 template <typename T>
-void load(const typename T::Stored* from, float* to, int64_t count) {
-  if constexpr (std::is_same_v<T, F32>)
-    std::memcpy(to, from, count * sizeof(float));
+void load(const Raw<T>* from, float* to, int64_t count) {
+  if constexpr (T::kWidened)
+    halves(T()).widen(from, to, count);
   else
-    T::loops().widen(from, to, count);
+    std::memcpy(to, from, count * sizeof(float));
 }
 template <typename T>
-void store(const float* from, typename T::Stored* to, int64_t count) {
-  if constexpr (std::is_same_v<T, F32>)
-    std::memcpy(to, from, count * sizeof(float));
+void store(const float* from, Raw<T>* to, int64_t count) {
+  if constexpr (T::kWidened)
+    halves(T()).narrow(from, to, count);
   else
-    T::loops().narrow(from, to, count);
+    std::memcpy(to, from, count * sizeof(float));
 }
 template <typename T>
-void add(float* sums, const typename T::Stored* from, int64_t count) {
-  if constexpr (std::is_same_v<T, F32>)
+void add(float* sums, const Raw<T>* from, int64_t count) {
+  if constexpr (T::kWidened)
+    halves(T()).add(sums, from, count);
+  else
     loops().add(sums, from, count);
-  else
-    T::loops().add(sums, from, count);
 }
 
 }  // namespace
@@ -61,7 +52,7 @@ GemmEpilogue::GemmEpilogue(const plan::GemmCall& call)
 
 template <typename T>
 void GemmEpilogue::finishRow(const Invocation& invocation, int64_t row, int64_t column, int64_t columns) const {
-  using Stored = typename T::Stored;
+  using Stored = Raw<T>;
   Stored* c = invocation.operand<Stored>(c_) + row * call_.ldc + column;
   float values[kColumns], others[kColumns];
   load<T>(c, values, columns);
@@ -86,9 +77,8 @@ void GemmEpilogue::finish(const Invocation& invocation, int64_t row, int64_t col
   for (int64_t i = row; i < row + rows; ++i)
     for (int64_t j = column; j < column + columns; j += kColumns) {
       const int64_t width = std::min(kColumns, column + columns - j);
-      call_.type == plan::BF16  ? finishRow<Bf16>(invocation, i, j, width)
-      : call_.type == plan::F16 ? finishRow<F16>(invocation, i, j, width)
-                                : finishRow<F32>(invocation, i, j, width);
+      plan::visitElement<&plan::ElementFacts::products>(
+          call_.type, [&](auto element) { finishRow<decltype(element)>(invocation, i, j, width); });
     }
 }
 
@@ -96,7 +86,7 @@ template <typename T>
 void GemmEpilogue::sumColumns(const Invocation& invocation) const {
   // Both a and b have a row for each of k.
   const bool ofA = call_.epilogue == plan::GemmEpilogue::kSumA;
-  using Stored = typename T::Stored;
+  using Stored = Raw<T>;
   const Stored* source = invocation.operand<Stored>(ofA ? a_ : b_);
   const int64_t row = ofA ? call_.lda : call_.ldb, all = ofA ? call_.m : call_.n;
   Stored* result = invocation.operand<Stored>(sum_);
@@ -117,9 +107,8 @@ void GemmEpilogue::sumColumns(const Invocation& invocation) const {
 
 void GemmEpilogue::sum(const Invocation& invocation) const {
   if (!call_.sums()) return;
-  call_.type == plan::BF16  ? sumColumns<Bf16>(invocation)
-  : call_.type == plan::F16 ? sumColumns<F16>(invocation)
-                            : sumColumns<F32>(invocation);
+  plan::visitElement<&plan::ElementFacts::products>(call_.type,
+                                                    [&](auto element) { sumColumns<decltype(element)>(invocation); });
 }
 
 }  // namespace sheaf::cpu

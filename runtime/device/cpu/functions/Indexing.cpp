@@ -186,7 +186,7 @@ Function makeFunction(const plan::GatherCall& call, const CallSite&) {
 }
 
 Function makeFunction(const plan::ScatterAddCall& call, const CallSite& site) {
-  if (plan::isHalf(call.type)) return std::make_unique<ScatterAddHalf>(call, site);
+  if (plan::isWidened(call.type)) return std::make_unique<ScatterAddHalf>(call, site);
   return std::make_unique<ScatterAdd>(call);
 }
 

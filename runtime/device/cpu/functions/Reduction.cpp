@@ -15,7 +15,7 @@ class SumPartials : public LibraryFunction {
   using Call = plan::SumPartialsCall;
 
   explicit SumPartials(const Call& call)
-      : p_(call.p), c_(call.c), half_(plan::isHalf(call.type)), loops_(halves(call.type)) {}
+      : p_(call.p), c_(call.c), half_(plan::isWidened(call.type)), loops_(halves(call.type)) {}
 
   Status run(const Invocation& invocation) const override {
     const float* source = invocation.operand<float>(plan::kOperand<Call, "source">);
@@ -51,20 +51,11 @@ class CumSum : public LibraryFunction {
         type_(call.type) {}
 
   Status run(const Invocation& invocation) const override {
-    switch (type_) {
-      case plan::F64:
-        return sum<double>(invocation);
-      case plan::I64:
-        return sum<uint64_t>(invocation);
-      case plan::I32:
-        return sum<uint32_t>(invocation);
-      default:
-        return sum<float>(invocation);
-    }
+    return plan::visitElement<&plan::ElementFacts::arithmetic>(
+        type_, [&](auto element) { return sum<typename decltype(element)::Sum>(invocation); });
   }
 
  private:
-  // Unsigned for integers: their sum wraps.
   template <typename T>
   Status sum(const Invocation& invocation) const {
     const T* source = invocation.operand<T>(plan::kOperand<Call, "source">);
@@ -94,7 +85,7 @@ class SquareSum : public LibraryFunction {
  public:
   using Call = plan::SquareSumCall;
 
-  explicit SquareSum(const Call& call) : n_(call.n), half_(plan::isHalf(call.type)), loops_(halves(call.type)) {}
+  explicit SquareSum(const Call& call) : n_(call.n), half_(plan::isWidened(call.type)), loops_(halves(call.type)) {}
 
   Status run(const Invocation& invocation) const override {
     constexpr int64_t kBlock = plan::kSquareSumBlock;

@@ -206,29 +206,14 @@ Function makeFunction(const plan::ScatterCall& call, const CallSite&) {
       default:
         return std::make_unique<Scatter<ScatterKind::kReplace, uint64_t>>(call);
     }
-  switch (call.type) {
-    case plan::F64:
-      return makeScatter<double>(call);
-    case plan::I64:
-      return makeScatter<int64_t>(call);
-    case plan::I32:
-      return makeScatter<int32_t>(call);
-    default:
-      return makeScatter<float>(call);
-  }
+  return plan::visitElement<&plan::ElementFacts::arithmetic>(
+      call.type, [&](auto element) { return makeScatter<typename decltype(element)::Stored>(call); });
 }
 
 Function makeFunction(const plan::TopKCall& call, const CallSite& site) {
-  switch (call.type) {
-    case plan::F64:
-      return std::make_unique<TopK<double>>(call, site);
-    case plan::I64:
-      return std::make_unique<TopK<int64_t>>(call, site);
-    case plan::I32:
-      return std::make_unique<TopK<int32_t>>(call, site);
-    default:
-      return std::make_unique<TopK<float>>(call, site);
-  }
+  return plan::visitElement<&plan::ElementFacts::arithmetic>(call.type, [&](auto element) -> Function {
+    return std::make_unique<TopK<typename decltype(element)::Stored>>(call, site);
+  });
 }
 
 }  // namespace sheaf::cpu

@@ -2,13 +2,20 @@
 #pragma once
 
 #include "runtime/device/cpu/simd/Loops.h"
-#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/ElementTypes.h"
 
 namespace sheaf::cpu {
 
-// For bf16 or f16.
+inline const simd::Halves& halves(plan::Element<plan::BF16>) {
+  return loops().bf16;
+}
+inline const simd::Halves& halves(plan::Element<plan::F16>) {
+  return loops().f16;
+}
+
+// Returns the loops of a type that is widened to f32. Those for any other type are not used.
 inline const simd::Halves& halves(plan::ElementType type) {
-  return type == plan::F16 ? loops().f16 : loops().bf16;
+  return *plan::visitElement<&plan::ElementFacts::isWidened>(type, [](auto element) { return &halves(element); });
 }
 
 }  // namespace sheaf::cpu

@@ -41,9 +41,18 @@ struct CallSite {
   int alignment(int index) const;
 };
 
+inline FloatType floatType(plan::Element<plan::F32>) {
+  return FloatType::kF32;
+}
+inline FloatType floatType(plan::Element<plan::BF16>) {
+  return FloatType::kBf16;
+}
+inline FloatType floatType(plan::Element<plan::F16>) {
+  return FloatType::kF16;
+}
 // Of operands that are floats of the call's type.
 inline FloatType floatType(plan::ElementType type) {
-  return type == plan::BF16 ? FloatType::kBf16 : type == plan::F16 ? FloatType::kF16 : FloatType::kF32;
+  return plan::visitElement<&plan::ElementFacts::products>(type, [](auto element) { return floatType(element); });
 }
 
 // The maker of each call.

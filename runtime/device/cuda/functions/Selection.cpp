@@ -5,17 +5,22 @@
 namespace sheaf::cuda {
 namespace {
 
+ScatterType scatterType(plan::Element<plan::F32>) {
+  return ScatterType::kF32;
+}
+ScatterType scatterType(plan::Element<plan::F64>) {
+  return ScatterType::kF64;
+}
+ScatterType scatterType(plan::Element<plan::I32>) {
+  return ScatterType::kI32;
+}
+ScatterType scatterType(plan::Element<plan::I64>) {
+  return ScatterType::kI64;
+}
+
+// Of scatters that compute; those that replace do not read it.
 ScatterType scatterType(plan::ElementType type) {
-  switch (type) {
-    case plan::F64:
-      return ScatterType::kF64;
-    case plan::I64:
-      return ScatterType::kI64;
-    case plan::I32:
-      return ScatterType::kI32;
-    default:
-      return ScatterType::kF32;
-  }
+  return plan::visitElement<&plan::ElementFacts::arithmetic>(type, [](auto element) { return scatterType(element); });
 }
 
 template <typename T>
@@ -48,16 +53,8 @@ MadeFunction makeFunction(const plan::ScatterCall& call, const CallSite&) {
 
 MadeFunction makeFunction(const plan::TopKCall& call, const CallSite&) {
   const TopKShape shape{call.outer, call.n, call.inner, call.k, call.largest};
-  switch (call.type) {
-    case plan::F64:
-      return topKOf<double>(shape);
-    case plan::I64:
-      return topKOf<int64_t>(shape);
-    case plan::I32:
-      return topKOf<int32_t>(shape);
-    default:
-      return topKOf<float>(shape);
-  }
+  return plan::visitElement<&plan::ElementFacts::arithmetic>(
+      call.type, [&](auto element) { return topKOf<typename decltype(element)::Stored>(shape); });
 }
 
 }  // namespace sheaf::cuda

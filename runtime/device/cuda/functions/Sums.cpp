@@ -28,16 +28,8 @@ MadeFunction makeFunction(const plan::SumPartialsCall& call, const CallSite&) {
 
 MadeFunction makeFunction(const plan::CumSumCall& call, const CallSite&) {
   const CumSumShape shape{call.outer, call.n, call.inner, call.exclusive, call.reverse};
-  switch (call.type) {
-    case plan::F64:
-      return cumSumOf<double>(shape);
-    case plan::I64:  // unsigned: sums of integers wrap
-      return cumSumOf<uint64_t>(shape);
-    case plan::I32:
-      return cumSumOf<uint32_t>(shape);
-    default:
-      return cumSumOf<float>(shape);
-  }
+  return plan::visitElement<&plan::ElementFacts::arithmetic>(
+      call.type, [&](auto element) { return cumSumOf<typename decltype(element)::Sum>(shape); });
 }
 
 MadeFunction makeFunction(const plan::SquareSumCall& call, const CallSite&) {
