@@ -79,6 +79,7 @@ LogicalResult compileForGpu(plan::Plan& plan, const Fusions& fusions, const Kern
   out.set_target(target.name);
   out.set_cpu(image->chip);
   out.set_toolkit(image->toolkit);
+  out.set_code(std::move(image->code));
   compiled.symbols.clear();
   for (auto [kernel, operands] : llvm::zip(image->kernelOf, compiled.operands)) {
     compiled.symbols.push_back(image->kernels[kernel].symbol);
@@ -92,7 +93,7 @@ LogicalResult compileForGpu(plan::Plan& plan, const Fusions& fusions, const Kern
     registers = std::max(registers, kernel.usage.registers);
     spilled += kernel.usage.spillBytes;
   }
-  notes.push_back(cat("kernels for ", target.name, ": ", image->kernels.size(), ", ", bytesText(image->code.size()),
+  notes.push_back(cat("kernels for ", target.name, ": ", image->kernels.size(), ", ", bytesText(out.code().size()),
                       ", at most ", registers, " registers a thread, ", spilled, " bytes spilled"));
   for (const CudaKernel& kernel : image->kernels)
     notes.push_back(cat("  ", kernel.symbol, ": ", kernel.mapping.grid, " blocks of ", kernel.mapping.threads(),

@@ -69,6 +69,82 @@ Lowering::Group Lowering::groupOf(zero::BucketOp bucket) {
   return {};
 }
 
+namespace {
+
+// The scalar arguments of an optimizer's rule: operands of the update, or constants.
+struct RuleScalars {
+  SmallVector<unsigned> arguments;  // of the rule, one for each operand
+  SmallVector<Operand> operands;
+  SmallVector<std::pair<unsigned, double>> constants;
+};
+
+// `first`: the number of the rule's first scalar argument.
+FailureOr<RuleScalars> scalarsOf(Lowering& l, zero::BucketOp bucket, train::OptimizerOp optimizer, unsigned first) {
+  RuleScalars scalars;
+  // Groups with the learning rate of the training share its scalars.
+  const Lowering::Group group = l.groupOf(bucket);
+  const int64_t rateGroup = group.ownRate ? group.index : 0;
+  for (auto [i, scalar] : llvm::enumerate(optimizer.getScalars().getAsRange<train::ScalarAttr>())) {
+    const unsigned argument = first + static_cast<unsigned>(i);
+    const train::ScalarKind kind = scalar.getKind();
+    const double value = scalar.getValue().getValueAsDouble();
+    if (kind == train::ScalarKind::constant) {
+      scalars.constants.push_back({argument, value});
+      continue;
+    }
+    scalars.arguments.push_back(argument);
+    // The two that the gradient norm decides are computed on the device.
+    if (kind == train::ScalarKind::clip_scale || kind == train::ScalarKind::finite) {
+      scalars.operands.push_back({l.normScalars, kind == train::ScalarKind::finite ? 4 : 0, 4, 0, kRead});
+      continue;
+    }
+    std::optional<plan::StepScalar::Kind> planned = kindOf(kind);
+    if (!planned)
+      return optimizer.emitError() << "the plan format has no step scalar '" << train::stringifyScalarKind(kind) << "'";
+    const StepScalar known{*planned, value, rateGroup};
+    std::optional<Operand> ofUpdates = l.updateScalar(known);
+    scalars.operands.push_back(ofUpdates ? *ofUpdates : Operand{l.scalarBuffer, l.scalarSlot(known) * 4, 4, 0, kRead});
+  }
+  return scalars;
+}
+
+// Copies the rule into the fusion, whose block has the types of its arguments; elements are [rows, columns]. `narrow`:
+// the type that the new parameter is rounded to as a further result; null: it is not.
+void copyRule(OpBuilder& builder, train::FusionOp fusion, Block& rule, unsigned arguments, const RuleScalars& scalars,
+              RankedTensorType full, RankedTensorType narrow) {
+  const mlir::Location loc = fusion.getLoc();
+  Block& block = fusion.getBody().front();
+  IRMapping mapping;
+  for (unsigned i = 0; i < arguments; ++i) mapping.map(rule.getArgument(i), block.getArgument(i));
+  if (block.getArgument(1).getType() != full)
+    mapping.map(rule.getArgument(1), train::CastOp::create(builder, loc, full, block.getArgument(1)).getResult());
+  for (auto [i, argument] : llvm::enumerate(scalars.arguments)) {
+    Value scalar = block.getArgument(arguments + static_cast<unsigned>(i));
+    mapping.map(rule.getArgument(argument), train::BroadcastOp::create(builder, loc, full, scalar).getResult());
+  }
+  for (auto [argument, value] : scalars.constants) {
+    auto splat = DenseElementsAttr::get(full, static_cast<float>(value));
+    mapping.map(rule.getArgument(argument), train::ConstantOp::create(builder, loc, splat).getResult());
+  }
+  for (Operation& inner : rule) {
+    if (auto constant = dyn_cast<train::ConstantOp>(inner)) {
+      auto splat = cast<DenseElementsAttr>(constant.getValue());
+      auto value = DenseElementsAttr::get(full.clone(splat.getElementType()), splat.getSplatValue<Attribute>());
+      mapping.map(constant.getResult(), train::ConstantOp::create(builder, loc, value).getResult());
+      continue;
+    }
+    Value rounded;
+    if (isa<train::YieldOp>(inner) && narrow)
+      rounded = train::CastOp::create(builder, loc, narrow, mapping.lookup(inner.getOperand(0)));
+    Operation* clone = builder.clone(inner, mapping);
+    if (rounded) clone->insertOperands(clone->getNumOperands(), rounded);
+    for (Value result : clone->getResults())
+      result.setType(full.clone(cast<RankedTensorType>(result.getType()).getElementType()));
+  }
+}
+
+}  // namespace
+
 LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
   BucketStorage& storage = buckets[op.getBucket()];
   SymbolTable symbols(module);
@@ -81,93 +157,39 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
   int64_t rows = n / columns, block = std::max<int64_t>(1, std::min<int64_t>(rows, 16384 / columns));
   Type element = head.getF32Type();
   auto full = RankedTensorType::get({rows, columns}, element), one = RankedTensorType::get({1, 1}, element);
-  auto narrow = full.clone(storage.op.getElementType()), gradient = full.clone(storage.gradientType);
+  auto narrow = storage.master ? full.clone(storage.op.getElementType()) : RankedTensorType();
 
-  OpBuilder builder(op);
   // What the rule knows as the parameter is the master weight where there is one; the parameter is its rounding.
   const Operand parameter =
       partOf(storage.parameters, storage.elements * storage.width, sharding.parts(3), sharding.parts(1), kWrite);
   SmallVector<Operand> values;  // parameter or master weight, then states
   if (!storage.master) values.push_back(parameter);
   for (Value state : storage.states) values.push_back({state, 0, n * 4, 0, kWrite});
-  int64_t arguments = 1 + values.size();
-  SmallVector<Type> types(arguments, full);
-  types[1] = gradient;
+  const auto arguments = static_cast<unsigned>(1 + values.size());
   SmallVector<Operand> operands(values);
   for (Operand& value : operands) value.access = kRead;
   operands.insert(operands.begin() + 1, operand(op.getGradient(), kRead));
-  SmallVector<std::pair<unsigned, double>> constants;
-  // Groups with the learning rate of the training share its scalars.
-  const Group group = groupOf(storage.op);
-  const int64_t rateGroup = group.ownRate ? group.index : 0;
-  Block& rule = optimizer.getBody().front();
-  SmallVector<unsigned> scalarArguments;
-  for (auto [i, scalar] : llvm::enumerate(optimizer.getScalars().getAsRange<train::ScalarAttr>())) {
-    const unsigned argument = arguments + i;
-    const train::ScalarKind kind = scalar.getKind();
-    const double value = scalar.getValue().getValueAsDouble();
-    if (kind == train::ScalarKind::constant) {
-      constants.push_back({argument, value});
-      continue;
-    }
-    scalarArguments.push_back(argument);
-    types.push_back(one);
-    // The two that the gradient norm decides are computed on the device.
-    if (kind == train::ScalarKind::clip_scale || kind == train::ScalarKind::finite) {
-      operands.push_back({normScalars, kind == train::ScalarKind::finite ? 4 : 0, 4, 0, kRead});
-      continue;
-    }
-    std::optional<plan::StepScalar::Kind> planned = kindOf(kind);
-    if (!planned)
-      return optimizer.emitError() << "the plan format has no step scalar '" << train::stringifyScalarKind(kind) << "'";
-    const StepScalar known{*planned, value, rateGroup};
-    std::optional<Operand> ofUpdates = updateScalar(known);
-    operands.push_back(ofUpdates ? *ofUpdates : Operand{scalarBuffer, scalarSlot(known) * 4, 4, 0, kRead});
-  }
+  FailureOr<RuleScalars> scalars = scalarsOf(*this, storage.op, optimizer, arguments);
+  if (failed(scalars)) return failure();
+  operands.append(scalars->operands);
+  SmallVector<Type> types(arguments, full);
+  types[1] = full.clone(storage.gradientType);
+  types.append(scalars->operands.size(), one);
 
   // The fusion's operands are placeholders; only its region and the addresses matter.
+  OpBuilder builder(op);
   SmallVector<Value> placeholders;
   for (Type type : types)
     placeholders.push_back(
         train::ConstantOp::create(builder, op.getLoc(), DenseElementsAttr::get(cast<ShapedType>(type), 0.0f)));
   SmallVector<Type> results(values.size(), full);
-  if (storage.master) results.push_back(narrow);
+  if (narrow) results.push_back(narrow);
   SmallVector<int64_t> elementwise = llvm::to_vector(llvm::seq<int64_t>(0, arguments));
   auto fusion = train::FusionOp::create(builder, op.getLoc(), results, placeholders, rows, columns, block, elementwise,
                                         /*pitches=*/DenseI64ArrayAttr());
-  Block* block0 = builder.createBlock(&fusion.getBody());
-  SmallVector<mlir::Location> locs(types.size(), op.getLoc());
-  block0->addArguments(types, locs);
-  IRMapping mapping;
-  for (int64_t i = 0; i < arguments; ++i) mapping.map(rule.getArgument(i), block0->getArgument(i));
-  if (gradient != full)
-    mapping.map(rule.getArgument(1),
-                train::CastOp::create(builder, op.getLoc(), full, block0->getArgument(1)).getResult());
-  for (auto [i, argument] : llvm::enumerate(scalarArguments))
-    mapping.map(rule.getArgument(argument),
-                train::BroadcastOp::create(builder, op.getLoc(), full, block0->getArgument(arguments + i)).getResult());
-  for (auto [argument, value] : constants)
-    mapping.map(
-        rule.getArgument(argument),
-        train::ConstantOp::create(builder, op.getLoc(), DenseElementsAttr::get(full, float(value))).getResult());
-  for (Operation& inner : rule) {
-    if (auto constant = dyn_cast<train::ConstantOp>(inner)) {
-      auto splat = cast<DenseElementsAttr>(constant.getValue());
-      auto type = RankedTensorType::get({rows, columns}, splat.getElementType());
-      mapping.map(constant.getResult(),
-                  train::ConstantOp::create(builder, op.getLoc(),
-                                            DenseElementsAttr::get(type, splat.getSplatValue<Attribute>()))
-                      .getResult());
-      continue;
-    }
-    Value rounded;
-    if (isa<train::YieldOp>(inner) && storage.master)
-      rounded = train::CastOp::create(builder, op.getLoc(), narrow, mapping.lookup(inner.getOperand(0)));
-    Operation* clone = builder.clone(inner, mapping);
-    if (rounded) clone->insertOperands(clone->getNumOperands(), rounded);
-    for (Value result : clone->getResults())
-      result.setType(RankedTensorType::get({rows, columns}, cast<RankedTensorType>(result.getType()).getElementType()));
-  }
+  Block* body = builder.createBlock(&fusion.getBody());
+  body->addArguments(types, SmallVector<mlir::Location>(types.size(), op.getLoc()));
+  copyRule(builder, fusion, optimizer.getBody().front(), arguments, *scalars, full, narrow);
   operands.append(values);
   if (storage.master) operands.push_back(parameter);
   launch(fusion, operands, ("update " + op.getBucket()).str(), storage.index + 1);

@@ -93,6 +93,8 @@ def fat(session):
     expect(digest(folder / "fat.safetensors") == digest(folder / "cpu.safetensors"), "other weights than the CPU's own plan gives")
     text = folder / "fat.mlir"
     text.write_text(session.succeed("sheaf", "inspect", folder / "fat.plan", "--format", "text").out)
+    # The magic number of a fat binary, 0xBA55ED50.
+    expect(re.search(r'plan.image "cuda:sm_90" .* code "P\\EDU\\BA', text.read_text()), "the image for GPUs is not a fat binary")
     session.succeed("sheaf", "assemble", text, "-o", folder / "again.plan")
     expect(plan_bytes(folder / "again.plan") == plan_bytes(folder / "fat.plan"), "text and back are other bytes")
     session.succeed("sheaf", "verify", folder / "fat.plan")
