@@ -108,7 +108,10 @@ LogicalResult compileForGpu(plan::Plan& plan, const Fusions& fusions, const Kern
 LogicalResult compileKernels(plan_ir::Draft& draft, const KernelTargets& targets, std::vector<std::string>& notes) {
   if (draft.fusions.empty()) return success();
   Fusions fusions;
-  for (Operation* fusion : draft.fusions) fusions.push_back(cast<train::FusionOp>(fusion));
+  for (Operation* fusion : draft.fusions) {
+    assert(fusion && "the lowering leaves a fusion for each kernel");
+    fusions.push_back(cast<train::FusionOp>(fusion));
+  }
   // The same names on every target: they are those of the distinct fusions.
   Compiled compiled{{}, std::vector<KernelOperands>(fusions.size())};
   for (const KernelTarget& target : targets.list)

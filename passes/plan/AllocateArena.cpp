@@ -183,14 +183,18 @@ class ArenaLayout {
 
   // Some buffers need a larger alignment than others.
   void setAlignments() {
+    auto atLeast = [&](const plan::Operand& operand, uint64_t alignment) {
+      uint64_t& known = alignments_[operand.buffer()];
+      known = std::max(known, alignment);
+    };
     plan::forEachInstruction(plan_, [&](const plan::Instruction& instruction) {
       // The scratch of a call on a GPU is cuBLASLt's workspace, among others.
       if (instruction.call().device_scratch() > 0 && instruction.operands_size() > 0)
-        alignments_[instruction.operands().rbegin()->buffer()] = kDeviceAlignment;
+        atLeast(*instruction.operands().rbegin(), kDeviceAlignment);
       // Direct input and output takes whole blocks, in memory as in the file.
       const plan::Transfer::Kind kind = instruction.transfer().kind();
       if (kind == plan::Transfer::READ_FILE || kind == plan::Transfer::WRITE_FILE)
-        for (const plan::Operand& operand : instruction.operands()) alignments_[operand.buffer()] = kFileAlignment;
+        for (const plan::Operand& operand : instruction.operands()) atLeast(operand, kFileAlignment);
     });
   }
 

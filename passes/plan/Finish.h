@@ -1,5 +1,5 @@
-// The passes from the plan that the lowering leaves to the one that is written, in the order in which they run. Each is
-// described in Passes.td; finishPlan() of passes/Pipeline.h calls them.
+// Passes that complete a lowered plan, in the order in which finishPlan() in passes/Pipeline.cpp calls them. Passes.td
+// describes each.
 #pragma once
 
 #include "ir/Plan/Draft.h"

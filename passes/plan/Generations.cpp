@@ -99,7 +99,7 @@ class GenerationAdder {
       add(addVotes(added), plan::WRITE);
       instruction.mutable_persist()->set_communicator(plan_.communicators());
       plan_.set_communicators(plan_.communicators() + 1);
-      if (plan_.communicator_axes_size() > 0) plan_.add_communicator_axes(plan::WORLD);
+      if (plan_.ranks_per_node() > 0) plan_.add_communicator_axes(plan::WORLD);
     }
     if (plan_.has_loss_scale_buffer()) add(plan_.loss_scale_buffer(), plan::READ);
     for (uint32_t current : stored) {

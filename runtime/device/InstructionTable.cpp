@@ -20,6 +20,8 @@ class Resolver {
     if (entry_.stream >= static_cast<uint32_t>(std::max(plan_.streams_size(), 1)))
       return Status::error(cat("stream ", entry_.stream, " is not in the plan"));
     for (const plan::Operand& operand : instruction_.operands()) entry_.operands.push_back(addressOf(operand));
+    if (instruction_.operands_size() < leastOperands())
+      return Status::error(cat("it has ", instruction_.operands_size(), " operands and takes ", leastOperands()));
     switch (entry_.kind) {
       case plan::Instruction::kKernel:
         resolveKernel();
@@ -53,6 +55,13 @@ class Resolver {
   }
 
  private:
+  // The operands that devices take from their places. The plan may not have been verified.
+  int leastOperands() const {
+    if (instruction_.has_collective() || instruction_.has_transfer()) return 2;
+    if (instruction_.has_persist()) return plan_.ranks() > 1 ? 1 : 0;
+    return instruction_.has_input() || instruction_.has_scalars() || instruction_.has_output() ? 1 : 0;
+  }
+
   plan::Buffer::Space spaceOf(const plan::Operand& operand) const {
     return plan_.buffers(static_cast<int>(operand.buffer())).space();
   }
@@ -126,7 +135,7 @@ class Resolver {
   void resolvePersist() {
     entry_.lossScale = cpu::lossScaleIn(instruction_, plan_);
     if (entry_.lossScale >= 0) entry_.bytes = instruction_.operands(entry_.lossScale).bytes();
-    if (plan_.ranks() > 1 && instruction_.operands_size() > 0) resolveCollective(plan::voteOf(instruction_));
+    if (plan_.ranks() > 1) resolveCollective(plan::voteOf(instruction_));
   }
 
   const RankInMemory& rank_;

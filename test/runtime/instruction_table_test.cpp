@@ -240,6 +240,19 @@ TEST(InstructionTable, ErrorsNameTheInstruction) {
   transfer(spaces, Transfer::READ_FILE, spaces.buffer(8), spaces.buffer(8));
   EXPECT_TRUE(errorOf(spaces.plan).ends_with("its operands lie in other spaces than its kind says"))
       << errorOf(spaces.plan);
+  // One operand less than the kind takes.
+  for (const auto& [name, operands] : {std::pair("input", 1), {"scalars", 1}, {"output", 1}, {"transfer", 2}}) {
+    PlanBuilder lacking;
+    std::vector<plan::Operand> given;
+    for (int i = 1; i < operands; ++i) given.push_back(lacking.operand(lacking.buffer(8), plan::READ));
+    plan::Instruction& instruction = lacking.instruction(name, 0, given);
+    if (name == std::string_view("input")) instruction.mutable_input();
+    if (name == std::string_view("scalars")) instruction.mutable_scalars();
+    if (name == std::string_view("output")) instruction.mutable_output()->set_output(plan::TENSOR);
+    if (name == std::string_view("transfer")) instruction.mutable_transfer()->set_kind(Transfer::TO_DEVICE);
+    EXPECT_TRUE(errorOf(lacking.plan).ends_with(cat("it has ", operands - 1, " operands and takes ", operands)))
+        << name << ": " << errorOf(lacking.plan);
+  }
   PlanBuilder refused;
   refused.record(0, 0);
   Table table;

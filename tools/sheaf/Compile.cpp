@@ -589,6 +589,7 @@ int compile(CompileOptions& options, const options::Given& stated) {
     if (draft) {
       mlir::OwningOpRef<mlir::ModuleOp> program = plan_ir::programOf(*context, *draft);
       (*program)->setAttrs((*module)->getAttrDictionary());
+      draft.reset();  // its fusions end with the module
       module = std::move(program);
     }
     std::string text;

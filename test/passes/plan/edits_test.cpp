@@ -48,7 +48,7 @@ TEST(Edits, ListsAreThoseOfThePlanInOrder) {
   EXPECT_EQ(roundsOf(plan), (std::vector<plan::InstructionList*>{lists[1], lists[2], lists[3], lists[5]}));
 }
 
-// A plan that refers to its buffers, named by their numbers, in every way that there is.
+// A plan that refers to its buffers, which are named by their numbers, from every table.
 plan::Plan planOf(int buffers) {
   plan::Plan plan;
   for (int i = 0; i < buffers; ++i) plan.add_buffers()->set_name(std::to_string(i));
@@ -61,7 +61,7 @@ plan::Plan planOf(int buffers) {
   plan.add_constants()->set_buffer(1);
   plan.set_loss_scale_buffer(2);
   plan::Generation& generation = *plan.add_generations();
-  generation.set_current(0);
+  generation.set_current(1);
   generation.set_next(2);
   return plan;
 }
@@ -88,7 +88,7 @@ TEST(NewBuffers, StandAfterTheirOwnAndEverythingStillRefersToTheSameBuffer) {
   EXPECT_EQ(nameOf(plan.buckets(0).states(0).buffer()), "2");
   EXPECT_EQ(nameOf(plan.constants(0).buffer()), "1");
   EXPECT_EQ(nameOf(plan.loss_scale_buffer()), "2");
-  EXPECT_EQ(nameOf(plan.generations(0).current()), "0");
+  EXPECT_EQ(nameOf(plan.generations(0).current()), "1");
   EXPECT_EQ(nameOf(plan.generations(0).next()), "2");
 }
 
