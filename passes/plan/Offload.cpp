@@ -31,8 +31,8 @@ struct Inner {
   size_t before = 0, after = 0;
 };
 
-// What is moved to stay within a limit: a problem of placement over the plan's buffers, and its solution carried
-// out.
+// Moves buffers to stay within a limit: states a problem of placement over the plan's buffers, and carries out its
+// solution.
 class WithinLimit {
  public:
   WithinLimit(const profile::Profile& profile, const BufferUses& uses, Mover& mover)

@@ -23,7 +23,7 @@ constexpr int64_t kIrVersion = 10;  // the first with overloads of functions
 constexpr int64_t kDomainVersion = 1;
 constexpr size_t kMostText = 400;  // letters of an attribute that is shown as text: of a constant's elements, say
 
-// What has no elements, such as a buffer, is shown as bytes.
+// A value without elements, such as a buffer, is shown as bytes.
 int32_t dataType(Type type) {
   const plan::ElementFacts& facts = train::elementFacts(type);
   return facts.isElement() ? facts.onnx : onnx::TensorProto::INT8;

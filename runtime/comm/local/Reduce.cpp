@@ -11,7 +11,7 @@ namespace {
 // Elements summed at a time: the blocks of partial sums stay in the first-level cache while the ranks pass by.
 constexpr uint64_t kBlock = 512;
 
-// How elements of a type are read, added and written.
+// Values reads, adds and writes elements of a type.
 template <typename Element>
 struct Values {
   using Sum = typename Element::Sum;

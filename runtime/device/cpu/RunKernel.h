@@ -11,7 +11,7 @@
 
 namespace sheaf::cpu {
 
-// What a launch computes, wherever its operands lie.
+// A launch says what is computed, wherever its operands lie.
 struct KernelLaunch {
   KernelEntry entry = nullptr;
   int64_t rows = 0, block = 1, blocks = 0;  // `blocks` of `block` rows each, the last one shorter

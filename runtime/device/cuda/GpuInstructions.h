@@ -37,9 +37,9 @@ class GpuInstructions : public InstructionTable<Entry> {
   static Expected<std::unique_ptr<GpuInstructions>> create(const plan::Plan& plan, int64_t rank, const Arena& arena,
                                                            const HostArena* host, const cpu::KernelImages* hostKernels,
                                                            Blas& blas);
-  // What a step runs as a whole: the body, and before it parts of several micro-batches. Entries from begin to end. A
-  // part that draws random numbers for several micro-batches is none: a graph has the place of their rows in it. The
-  // body ends before a persist, which waits for the step's loss and norm: a graph delivers them when it has ended.
+  // A step runs these lists as a whole: the body, and before it parts of several micro-batches. Entries from begin to
+  // end. A part that draws random numbers for several micro-batches is none: a graph has the place of their rows in it.
+  // The body ends before a persist, which waits for the step's loss and norm: a graph delivers them when it has ended.
   struct List {
     uint32_t begin, end;
   };

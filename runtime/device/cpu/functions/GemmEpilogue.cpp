@@ -12,7 +12,7 @@ namespace {
 // Elements that are worked on at a time, in f32.
 constexpr int64_t kColumns = 256;
 
-// How elements of a plan::Element lie in memory: f32 as they are, other types by their bits.
+// Elements of a plan::Element in memory: an f32 lies there as it is, other types by their bits.
 template <typename T>
 using Raw = std::conditional_t<T::kWidened, uint16_t, float>;
 

@@ -18,7 +18,7 @@ ScatterType scatterType(plan::Element<plan::I64>) {
   return ScatterType::kI64;
 }
 
-// Of scatters that compute; those that replace do not read it.
+// Scatters that compute read the type; those that replace do not.
 ScatterType scatterType(plan::ElementType type) {
   return plan::visitElement<&plan::ElementFacts::arithmetic>(type, [](auto element) { return scatterType(element); });
 }
