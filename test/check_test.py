@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -335,6 +336,19 @@ class Skips(unittest.TestCase):
         for name in ("cuda/errors", "gpu-offload/poison", "f16/cuda/loss"):
             self.assertTrue(skips.is_allowed("end to end", name, words, self.bare), name)
             self.assertFalse(skips.is_allowed("end to end", name, words, self.whole), name)
+
+    def test_pythons(self):
+        """Every case that needs a Python of the caller's may be skipped where none is named, and nowhere else."""
+        cases = [path.read_text() for path in sorted((check.ROOT / "test/e2e/cases").glob("*.py"))]
+        reasons = {found for text in cases for found in re.findall(r'"(SHEAF_\w+ names no Python[^"]*)"', text)}
+        self.assertGreaterEqual({reason.split()[0] for reason in reasons}, {"SHEAF_PYTORCH", "SHEAF_READERS"})
+        for reason in reasons:
+            variable = reason.split()[0]
+            with unittest.mock.patch.dict(os.environ):
+                os.environ.pop(variable, None)
+                self.assertTrue(skips.is_allowed("end to end", "any/case", reason, self.whole), reason)
+                os.environ[variable] = "/venv/bin/python"
+                self.assertFalse(skips.is_allowed("end to end", "any/case", reason, self.whole), reason)
 
     def test_sanitizers(self):
         words = "instrumented tools would take long"
