@@ -151,14 +151,7 @@ static Status finishPlan(plan_ir::Draft& draft, const PipelineOptions& options) 
 }
 
 mlir::FailureOr<plan_ir::Draft> makePlan(mlir::ModuleOp module, const PipelineOptions& options) {
-  mlir::PassManager passes(module.getContext());
-  plan_ir::LowerToPlanOptions lower;
-  lower.maxThreads = options.maxThreads;
-  lower.cpu = options.cpu;
-  lower.gpu = options.gpu;
-  passes.addPass(plan_ir::createLowerToPlan(lower));
-  if (mlir::failed(passes.run(module))) return mlir::failure();
-  mlir::FailureOr<plan_ir::Draft> draft = plan_ir::draftOf(*module.getOps<plan_ir::ProgramOp>().begin());
+  mlir::FailureOr<plan_ir::Draft> draft = plan_ir::lowerToPlan(module, {options.maxThreads, options.cpu, options.gpu});
   if (mlir::failed(draft)) return mlir::failure();
   if (Status finished = finishPlan(*draft, options); !finished.ok()) return module.emitError(finished.message());
   return draft;

@@ -48,8 +48,12 @@ OwningOpRef<ModuleOp> programOf(MLIRContext& context, const Draft& draft) {
   setValues<ConstantOp>(block, draft.constantValues);
   for (auto [kernel, fusion] : llvm::zip(block.getOps<KernelOp>(), draft.fusions))
     if (fusion) {
+      OpBuilder builder(&context);
+      SmallVector<Location> locations(fusion->getNumOperands(), fusion->getLoc());
+      Block* body = builder.createBlock(&kernel.getFusion(), {}, fusion->getOperandTypes(), locations);
       IRMapping mapping;
-      fusion->getParentRegion()->cloneInto(&kernel.getFusion(), mapping);
+      mapping.map(fusion->getOperands(), body->getArguments());
+      builder.clone(*fusion, mapping);
     }
   return module;
 }

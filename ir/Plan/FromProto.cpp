@@ -1,5 +1,6 @@
 // From plan.proto to the `plan` dialect.
 #include "ir/Plan/PlanProto.h"
+#include "ir/Plan/StepWorkAttribute.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/DigestTable.h"
 #include "runtime/plan/LossScale.h"

@@ -13,12 +13,12 @@ static ParseResult parseAccess(OpAsmParser& parser, int64_t& access) {
   StringRef keyword;
   SMLoc where = parser.getCurrentLocation();
   if (parser.parseKeyword(&keyword)) return failure();
-  access = keyword == "r" ? kRead : keyword == "w" ? kWrite : keyword == "rw" ? kReadWrite : 0;
+  access = keyword == "r" ? kTextRead : keyword == "w" ? kTextWrite : keyword == "rw" ? kTextReadWrite : 0;
   return access ? success() : ParseResult(parser.emitError(where, "expected r, w or rw"));
 }
 
 static StringRef accessWord(int64_t access) {
-  return access == kRead ? "r" : access == kWrite ? "w" : "rw";
+  return access == kTextRead ? "r" : access == kTextWrite ? "w" : "rw";
 }
 
 // The indices that strides are multiplied by, by axis.
@@ -150,8 +150,8 @@ void BufferOp::getAsmResultNames(function_ref<void(Value, StringRef)> name) {
   name(getResult(), getName());
 }
 
-SmallVector<Operand> sheaf::plan_ir::operandsOf(Operation* instruction) {
-  SmallVector<Operand> operands;
+SmallVector<TextOperand> sheaf::plan_ir::operandsOf(Operation* instruction) {
+  SmallVector<TextOperand> operands;
   auto offsets = instruction->getAttrOfType<DenseI64ArrayAttr>("offsets");
   if (!offsets) return operands;
   auto bytes = instruction->getAttrOfType<DenseI64ArrayAttr>("bytes");

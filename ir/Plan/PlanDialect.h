@@ -23,18 +23,18 @@
 namespace sheaf::plan_ir {
 
 // Access to an operand; the numbers are those of plan.proto.
-inline constexpr int64_t kRead = 1, kWrite = 2, kReadWrite = 3;
+inline constexpr int64_t kTextRead = 1, kTextWrite = 2, kTextReadWrite = 3;
 
 // One operand of an instruction, as read from or written into the op's parallel arrays. `axis`: whose index `stride` is
 // multiplied by.
-struct Operand {
+struct TextOperand {
   mlir::Value buffer;
-  int64_t offset = 0, bytes = 0, stride = 0, access = kRead;
+  int64_t offset = 0, bytes = 0, stride = 0, access = kTextRead;
   plan::Axis axis = plan::WORLD;
 };
 
 // The operands of any instruction op; empty for ops that have none.
-llvm::SmallVector<Operand> operandsOf(mlir::Operation* instruction);
+llvm::SmallVector<TextOperand> operandsOf(mlir::Operation* instruction);
 
 // The ranks on an axis of the program.
 int64_t ranksOn(ProgramOp program, plan::Axis axis);

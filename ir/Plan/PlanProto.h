@@ -18,10 +18,6 @@ mlir::FailureOr<plan::Plan> toProto(ProgramOp program, Kernels kernels = Kernels
 // A module with one plan.program. The plan must have passed plan::verifyPlan.
 mlir::OwningOpRef<mlir::ModuleOp> fromProto(mlir::MLIRContext& context, const plan::Plan& plan);
 
-// The program's attribute `floor`, and back; an error is reported at `holder`.
-mlir::DictionaryAttr stepWorkAttribute(mlir::Builder& builder, const plan::StepWork& work);
-mlir::FailureOr<plan::StepWork> stepWorkOf(mlir::Operation* holder, mlir::DictionaryAttr attribute);
-
 // The attributes of a library call.
 mlir::DictionaryAttr attributesOf(mlir::OpBuilder& builder, const plan::LibraryCall& call);
 

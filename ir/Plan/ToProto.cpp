@@ -1,5 +1,6 @@
 // From the `plan` dialect to plan.proto.
 #include "ir/Plan/PlanProto.h"
+#include "ir/Plan/StepWorkAttribute.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/DigestTable.h"
@@ -21,7 +22,7 @@ struct Writer {
 
   explicit Writer(Kernels kernels) : kernels(kernels) {}
 
-  void operand(const Operand& from, plan::Operand* to) {
+  void operand(const TextOperand& from, plan::Operand* to) {
     to->set_buffer(buffers.lookup(from.buffer));
     to->set_offset(from.offset);
     to->set_bytes(from.bytes);
@@ -257,7 +258,7 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
   if (!stream || !label) return op->emitError("is not an instruction");
   out->set_stream(stream.getInt());
   out->set_label(label.getValue().str());
-  for (const Operand& o : operandsOf(op)) operand(o, out->add_operands());
+  for (const TextOperand& o : operandsOf(op)) operand(o, out->add_operands());
   // Analyses of unfinished plans, which have not been verified, rely on these.
   const int needed = isa<AllGatherOp, ReduceScatterOp, AllReduceOp, TransferOp>(op) ? 2
                      : isa<ReadInputOp, ReadScalarsOp, WriteOutputOp>(op)           ? 1

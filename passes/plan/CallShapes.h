@@ -2,7 +2,7 @@
 // the lowering's matter.
 #pragma once
 
-#include "passes/plan/Lowering.h"
+#include "passes/plan/PlanBuilder.h"
 
 namespace sheaf::plan_ir {
 

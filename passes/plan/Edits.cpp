@@ -48,6 +48,20 @@ std::vector<plan::InstructionList*> listsOf(plan::Plan& plan) {
   return lists;
 }
 
+void dropUnusedBuffers(plan::Plan& plan) {
+  std::vector<bool> used(static_cast<size_t>(plan.buffers_size()));
+  renumber(plan, [&](uint32_t buffer) { return used[buffer] = true, buffer; });
+  std::vector<uint32_t> number(used.size());
+  int kept = 0;
+  for (int i = 0; i < plan.buffers_size(); ++i) {
+    if (!used[static_cast<size_t>(i)]) continue;
+    number[static_cast<size_t>(i)] = static_cast<uint32_t>(kept);
+    plan.mutable_buffers()->SwapElements(i, kept++);
+  }
+  plan.mutable_buffers()->DeleteSubrange(kept, plan.buffers_size() - kept);
+  renumber(plan, [&](uint32_t buffer) { return number[buffer]; });
+}
+
 OpenList::OpenList(plan::InstructionList& list) : list_(list) {
   std::vector<plan::Instruction*> elements(static_cast<size_t>(list.size()));
   list.ExtractSubrange(0, list.size(), elements.data());

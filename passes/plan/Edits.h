@@ -15,6 +15,9 @@ std::vector<plan::InstructionList*> listsOf(plan::Plan& plan);
 // Those that a step or a batch of the evaluation runs: the parts, the body, the evaluation.
 std::vector<plan::InstructionList*> roundsOf(plan::Plan& plan);
 
+// Removes the buffers that no instruction and no table of the plan refers to.
+void dropUnusedBuffers(plan::Plan& plan);
+
 // A list of instructions that is open for insertions until the object is destroyed. Pointers to instructions stay
 // valid.
 class OpenList {

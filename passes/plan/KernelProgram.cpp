@@ -1,7 +1,7 @@
 // States what a kernel computes, in terms of one leaf.
 #include "passes/plan/KernelProgram.h"
 
-#include "passes/plan/Lowering.h"
+#include "passes/plan/PlanBuilder.h"
 #include "passes/train/FusionOps.h"
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"

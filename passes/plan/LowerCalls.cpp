@@ -11,7 +11,7 @@ namespace {
 // Elements from one row to the next, as they lie in memory; a row are the last `dimensions`.
 int64_t elementsApart(const Lowering& lowering, Value value, int64_t dimensions) {
   auto type = tensor(value);
-  Location at = lowering.locate(value);
+  Location at = lowering.places.of(value);
   return at.rowStride ? at.rowStride / widthOf(type.getElementType()) : product(type.getShape().take_back(dimensions));
 }
 
@@ -22,6 +22,12 @@ int64_t tokenStride(const Lowering& lowering, Value value) {
 
 int64_t leadingDimension(const Lowering& lowering, Value value) {
   return elementsApart(lowering, value, 1);
+}
+
+SmallVector<Operand> readsOf(Lowering& l, Operation* op) {
+  SmallVector<Operand> operands;
+  for (Value v : op->getOperands()) operands.push_back(l.places.operand(v, kRead));
+  return operands;
 }
 
 template <typename Call, typename Op>
@@ -36,7 +42,7 @@ template <typename Product>
 plan::GemmCall productCall(Lowering& l, Product op) {
   auto a = tensor(op.getLhs()), b = tensor(op.getRhs());
   const int64_t rank = a.getRank();
-  l.locations[op.getResult()] = l.placeResult(op.getResult());
+  l.places.place(op.getResult());
   plan::GemmCall call = gemmShape(op);
   call.lda = leadingDimension(l, op.getLhs()), call.ldb = leadingDimension(l, op.getRhs());
   call.ldc = leadingDimension(l, op.getResult());
@@ -47,8 +53,9 @@ plan::GemmCall productCall(Lowering& l, Product op) {
 
 LogicalResult lower(Lowering& l, train::MatMulOp op) {
   plan::GemmCall call = productCall(l, op);
-  l.call(op.getLoc(), call,
-         {l.operand(op.getLhs(), kRead), l.operand(op.getRhs(), kRead), l.operand(op.getResult(), kWrite)});
+  l.builder.call(labelOf(op), call,
+                 {l.places.operand(op.getLhs(), kRead), l.places.operand(op.getRhs(), kRead),
+                  l.places.operand(op.getResult(), kWrite)});
   return success();
 }
 
@@ -73,14 +80,12 @@ plan::GemmEpilogue epilogueOf(train::MatMulEpilogue epilogue) {
 LogicalResult lower(Lowering& l, train::MatMulEpilogueOp op) {
   plan::GemmCall call = productCall(l, op);
   call.epilogue = epilogueOf(op.getEpilogue());
-  SmallVector<Operand> operands;
-  for (Value v : op.getOperands()) operands.push_back(l.operand(v, kRead));
-  operands.push_back(l.operand(op.getResult(), kWrite));
+  SmallVector<Operand> operands = readsOf(l, op);
+  operands.push_back(l.places.operand(op.getResult(), kWrite));
   if (Value also = op.getAlso()) {
-    l.locations[also] = l.placeResult(also);
-    operands.push_back(l.operand(also, kWrite));
+    operands.push_back(l.places.place(also));
   }
-  l.call(op.getLoc(), call, operands);
+  l.builder.call(labelOf(op), call, operands);
   return success();
 }
 
@@ -93,32 +98,26 @@ void setAttention(Lowering& l, plan::AttentionShape& call, Op op) {
 }
 
 LogicalResult lower(Lowering& l, train::AttentionOp op) {
-  l.locations[op.getResult()] = l.placeResult(op.getResult());
-  l.locations[op.getLogSumExp()] = l.placeResult(op.getLogSumExp());
-  SmallVector<Operand> operands;
-  for (Value v : op.getOperands()) operands.push_back(l.operand(v, kRead));
-  operands.push_back(l.operand(op.getResult(), kWrite));
-  operands.push_back(l.operand(op.getLogSumExp(), kWrite));
+  l.places.place(op.getResult());
   plan::AttentionCall call;
   setAttention(l, call, op);
-  l.call(op.getLoc(), call, operands);
+  SmallVector<Operand> operands = readsOf(l, op);
+  operands.push_back(l.places.operand(op.getResult(), kWrite));
+  operands.push_back(l.places.place(op.getLogSumExp()));
+  l.builder.call(labelOf(op), call, operands);
   return success();
 }
 
 LogicalResult lower(Lowering& l, train::AttentionGradOp op) {
-  SmallVector<Operand> operands;
-  for (Value v : op.getOperands()) operands.push_back(l.operand(v, kRead));
-  for (Value v : op.getResults()) {
-    l.locations[v] = l.placeResult(v, tokenElements(v));
-    operands.push_back(l.operand(v, kWrite));
-  }
+  SmallVector<Operand> operands = readsOf(l, op);
+  for (Value v : op.getResults()) operands.push_back(l.places.place(v, tokenElements(v)));
   plan::AttentionGradCall call;
   setAttention(l, call, op);
   call.gradientRow = tokenStride(l, op.getGradient());
   call.queryGradientRow = tokenStride(l, op.getQueryGradient());
   call.keyGradientRow = tokenStride(l, op.getKeyGradient());
   call.valueGradientRow = tokenStride(l, op.getValueGradient());
-  l.call(op.getLoc(), call, operands);
+  l.builder.call(labelOf(op), call, operands);
   return success();
 }
 
@@ -147,14 +146,10 @@ void setOwnIndices(Call& call, ArrayRef<int64_t> indices, int64_t axis) {
 
 // A call whose operands are those of the op, then its results, then so many bytes of workspace.
 LogicalResult callOf(Lowering& l, Operation* op, const plan::AnyCall& call, int64_t workspace = 0) {
-  SmallVector<Operand> operands;
-  for (Value v : op->getOperands()) operands.push_back(l.operand(v, kRead));
-  for (Value v : op->getResults()) {
-    l.locations[v] = l.placeResult(v);
-    operands.push_back(l.operand(v, kWrite));
-  }
-  if (workspace) operands.push_back({l.buffer("packed", plan::WORKSPACE, workspace), 0, workspace, 0, kWrite});
-  l.call(op->getLoc(), call, operands);
+  SmallVector<Operand> operands = readsOf(l, op);
+  for (Value v : op->getResults()) operands.push_back(l.places.place(v));
+  if (workspace) operands.push_back({l.builder.buffer("packed", plan::WORKSPACE, workspace), 0, workspace, 0, kWrite});
+  l.builder.call(labelOf(op), call, operands);
   return success();
 }
 
@@ -226,14 +221,14 @@ LogicalResult lower(Lowering& l, train::SumPartialsOp op) {
   auto from = tensor(op.getOperand());
   const int64_t columns = from.getNumElements() / from.getDimSize(0);
   const int64_t leaves = tensor(op.getResult()).getNumElements() / columns, rows = from.getDimSize(0) / leaves;
-  l.locations[op.getResult()] = l.placeResult(op.getResult());
+  const Operand result = l.places.place(op.getResult());
   // One call for each leaf, which has its own rows.
   for (int64_t leaf = 0; leaf < leaves; ++leaf) {
-    Operand source = l.operand(op.getOperand(), kRead), sums = l.operand(op.getResult(), kWrite);
+    Operand source = l.places.operand(op.getOperand(), kRead), sums = result;
     source.bytes /= leaves, sums.bytes /= leaves;
     source.offset += leaf * source.bytes, sums.offset += leaf * sums.bytes;
-    l.call(op.getLoc(), plan::SumPartialsCall{.p = rows, .c = columns, .type = elementTypeOf(op.getResult())},
-           {source, sums});
+    l.builder.call(labelOf(op), plan::SumPartialsCall{.p = rows, .c = columns, .type = elementTypeOf(op.getResult())},
+                   {source, sums});
   }
   return success();
 }
@@ -255,8 +250,7 @@ LogicalResult lower(Lowering& l, train::DropoutOp op) {
 }
 
 LogicalResult lower(Lowering& l, train::RandomUniformOp op) {
-  l.locations[op.getResult()] = l.placeResult(op.getResult());
-  l.call(op.getLoc(), plan::RandomUniformCall{randomShape(op, l.pieces())}, {l.operand(op.getResult(), kWrite)});
+  l.builder.call(labelOf(op), plan::RandomUniformCall{randomShape(op, l.pieces())}, {l.places.place(op.getResult())});
   return success();
 }
 
@@ -273,34 +267,34 @@ LogicalResult lower(Lowering& l, train::MaxPoolGradOp op) {
 }
 
 LogicalResult lower(Lowering& l, train::LossScaleOp op) {
-  const Operand scale = l.updateScalar(plan::UpdateScalarCall());
-  l.locations[op.getResult()] = {scale.buffer, scale.offset};
+  const Operand scale = l.zero.lossScale();
+  l.places[op.getResult()] = {scale.buffer, scale.offset};
   return success();
 }
 
 LogicalResult lower(Lowering& l, train::GlobalSumOp op) {
-  if (l.ranks == 1) {
-    l.locations[op.getResult()] = l.locate(op.getOperand());
+  if (l.from.ranks == 1) {
+    l.places[op.getResult()] = l.places.of(op.getOperand());
     return success();
   }
-  auto type = tensor(op.getResult());
-  const std::optional<Operand> chain = l.chainOf(op.getResult());
-  l.locations[op.getResult()] = chain ? Location{chain->buffer} : l.placeResult(op.getResult());
-  l.sumOverRanks(op.getLoc(), labelOf(op.getLoc()), elementTypeOf(type.getElementType()), type.getNumElements(),
-                 l.operand(op.getOperand(), kRead), chain ? *chain : l.operand(op.getResult(), kWrite));
+  const std::optional<Operand> chain = l.zero.chainOf(op.getResult());
+  if (chain) l.places[op.getResult()] = {chain->buffer};
+  const Operand sum = chain ? *chain : l.places.place(op.getResult());
+  l.zero.sumOverRanks(labelOf(op), elementTypeOf(op.getResult()), l.places.operand(op.getOperand(), kRead), sum);
   return success();
 }
 
 LogicalResult lower(Lowering& l, train::GatherRowsOp op) {
-  if (l.ranks == 1) {
-    l.locations[op.getResult()] = l.locate(op.getOperand());
+  if (l.from.ranks == 1) {
+    l.places[op.getResult()] = l.places.of(op.getOperand());
     return success();
   }
-  const std::string label = labelOf(op.getLoc());
-  Value whole = l.buffer(label.empty() ? "rows" : label, plan::ACTIVATIONS, bytesOf(op.getResult()));
-  l.gather(op.getLoc(), label, "", elementTypeOf(tensor(op.getResult()).getElementType()), plan::Collective::FORWARD,
-           l.operand(op.getOperand(), kRead), l.ranks, bytesOf(op.getResult()), whole, Value());
-  l.locations[op.getResult()] = {whole};
+  const std::string label = labelOf(op);
+  const int64_t bytes = bytesOf(op.getResult());
+  const int64_t whole = l.builder.buffer(label.empty() ? "rows" : label, plan::ACTIVATIONS, bytes);
+  l.zero.gather({label, "", elementTypeOf(op.getResult()), plan::Collective::FORWARD},
+                l.places.operand(op.getOperand(), kRead), l.from.ranks, bytes, whole);
+  l.places[op.getResult()] = {whole};
   return success();
 }
 
@@ -321,12 +315,22 @@ LogicalResult lower(Lowering& l, train::ConvGradFilterOp op) {
 }
 
 LogicalResult lower(Lowering& l, train::FusionOp op) {
-  return l.lowerFusion(op);
+  SmallVector<Operand> operands;
+  llvm::DenseSet<int64_t> taken;
+  for (Value v : op.getOperands()) operands.push_back(l.places.operand(v, kRead));
+  for (Value result : op.getResults()) {
+    const Location at = l.places.chooseInPlace(op, result, taken);
+    taken.insert(at.buffer);
+    l.places[result] = at;
+    operands.push_back(l.places.operand(result, kWrite));
+  }
+  l.builder.launch(op, labelOf(op), operands);
+  return success();
 }
 
 }  // namespace
 
-LogicalResult Lowering::lowerOp(Operation* op) {
+LogicalResult lowerOp(Lowering& l, Operation* op) {
   for (Value v : op->getResults())
     if (tensor(v).getRank() > 8) return op->emitError("tensors of more than 8 dimensions are not supported");
   const bool isProduct =
@@ -340,43 +344,10 @@ LogicalResult Lowering::lowerOp(Operation* op) {
             train::GatherOp, train::ScatterAddOp, train::GatherElementsOp, train::ScatterOp, train::TopKOp,
             train::SumPartialsOp, train::CumSumOp, train::DropoutOp, train::RandomUniformOp, train::MaxPoolOp,
             train::MaxPoolIndicesOp, train::MaxPoolGradOp, train::LossScaleOp, train::GlobalSumOp, train::GatherRowsOp,
-            train::ConvOp, train::ConvGradInputOp, train::ConvGradFilterOp>(
-          [&](auto known) { return lower(*this, known); })
+            train::ConvOp, train::ConvGradInputOp, train::ConvGradFilterOp>([&](auto known) { return lower(l, known); })
       .Default([&](Operation* other) {
         return other->emitError() << "'" << other->getName() << "' has no kernel and no library function";
       });
-}
-
-LogicalResult Lowering::lowerFusion(train::FusionOp op) {
-  SmallVector<Operand> operands;
-  llvm::DenseSet<Value> taken;
-  for (Value v : op.getOperands()) operands.push_back(operand(v, kRead));
-  for (Value result : op.getResults()) {
-    Location at = placeResult(result);
-    // A fresh buffer may be spared: the result may take over the memory of an operand that is not read afterwards. That
-    // of a concatenation has other pieces, too.
-    const uint64_t bytes = at.rowStride ? bytesOf(result) / at.rowBytes * at.rowStride : bytesOf(result);
-    if (ownedBuffers.contains(at.buffer) && at.offset == 0 && at.buffer.getDefiningOp<BufferOp>().getBytes() == bytes)
-      for (int64_t i : op.getElementwise()) {
-        Value candidate = op.getOperand(i);
-        Location theirs = locate(candidate);
-        if (candidate.getType() != result.getType() || !ownedBuffers.contains(theirs.buffer) ||
-            theirs.rowStride != at.rowStride || theirs.offset || taken.contains(theirs.buffer) ||
-            lastUse.lookup(theirs.buffer) > position[op] ||
-            llvm::count_if(op.getOperands(), [&](Value v) { return locate(v).buffer == theirs.buffer; }) > 1)
-          continue;
-        at.buffer.getDefiningOp()->erase();
-        ownedBuffers.erase(at.buffer);
-        at = theirs;
-        break;
-      }
-    taken.insert(at.buffer);
-    lastUse[at.buffer] = std::max(lastUse.lookup(at.buffer), lastUse.lookup(result));
-    locations[result] = at;
-    operands.push_back(operand(result, kWrite));
-  }
-  launch(op, operands, labelOf(op.getLoc()));
-  return success();
 }
 
 }  // namespace sheaf::plan_ir

@@ -39,55 +39,46 @@ bool isContiguous(train::SliceOp op, int64_t& begin) {
 
 }  // namespace
 
-void Lowering::copy(mlir::Location loc, const Operand& source, const Operand& destination, int64_t width,
-                    ArrayRef<int64_t> sizes, ArrayRef<int64_t> sourceStrides, ArrayRef<int64_t> destinationStrides,
-                    int64_t sourceOffset, bool zero) {
-  plan::CopyCall strided{.elementBytes = width, .sourceOffset = sourceOffset, .zero = zero};
-  for (size_t d = 0; d < sizes.size(); ++d)
-    strided.dimensions.push_back({sizes[d], sourceStrides[d], destinationStrides[d]});
-  call(loc, strided, {source, destination});
-}
-
 LogicalResult lower(Lowering& l, train::SliceOp op) {
   auto from = tensor(op.getOperand()), to = tensor(op.getResult());
   int64_t width = widthOf(from.getElementType()), last = from.getRank() - 1;
-  Location source = l.locate(op.getOperand());
+  Location source = l.places.of(op.getOperand());
   bool lastOnly = last >= 0 && op.getSteps()[last] == 1 && !source.rowStride;
   for (int64_t d = 0; d < last; ++d) lastOnly &= from.getDimSize(d) == to.getDimSize(d) && op.getSteps()[d] == 1;
   if (lastOnly && readInPlace(op.getResult(), to.getDimSize(last))) {
     source.offset += op.getStarts()[last] * width;
     source.rowStride = from.getDimSize(last) * width;
     source.rowBytes = to.getDimSize(last) * width;
-    l.locations[op.getResult()] = source;
+    l.places[op.getResult()] = source;
     return success();
   }
   SmallVector<int64_t> strides = denseStrides(from.getShape());
   // Elements that lie side by side are read where they are.
   if (int64_t begin = 0; isContiguous(op, begin) && !source.rowStride && begin * width % plan::kAlignment == 0) {
     source.offset += begin * width;
-    l.locations[op.getResult()] = source;
+    l.places[op.getResult()] = source;
     return success();
   }
-  l.locations[op.getResult()] = l.placeResult(op.getResult());
+  const Operand result = l.places.place(op.getResult());
   int64_t offset = 0;
   for (size_t d = 0; d < strides.size(); ++d) {
     offset += op.getStarts()[d] * strides[d];
     strides[d] *= op.getSteps()[d];
   }
-  l.copy(op.getLoc(), l.operand(op.getOperand(), kRead), l.operand(op.getResult(), kWrite), width, to.getShape(),
-         strides, denseStrides(to.getShape()), offset);
+  l.builder.copy(labelOf(op), l.places.operand(op.getOperand(), kRead), result,
+                 {width, to.getShape(), strides, denseStrides(to.getShape()), offset});
   return success();
 }
 
 LogicalResult lower(Lowering& l, train::ConcatOp op) {
   auto to = tensor(op.getResult());
   int64_t axis = op.getAxis(), width = widthOf(to.getElementType()), begin = 0;
-  if (!l.locations.contains(op.getResult())) l.locations[op.getResult()] = l.placeResult(op.getResult());
+  if (!l.places.contains(op.getResult())) l.places.place(op.getResult());
   SmallVector<int64_t> strides = denseStrides(to.getShape());
-  Operand whole = l.operand(op.getResult(), kWrite);
+  Operand whole = l.places.operand(op.getResult(), kWrite);
   for (Value piece : op.getOperands()) {
     auto type = tensor(piece);
-    Location at = l.locate(piece);
+    Location at = l.places.of(piece);
     // A piece that was written in place needs no copy.
     const bool inPlace =
         at.buffer == whole.buffer && (at.rowStride || at.offset == whole.offset + begin * strides[axis] * width);
@@ -95,8 +86,8 @@ LogicalResult lower(Lowering& l, train::ConcatOp op) {
       Operand part = whole;
       part.offset += begin * strides[axis] * width;
       part.bytes -= begin * strides[axis] * width;
-      l.copy(op.getLoc(), l.operand(piece, kRead), part, width, type.getShape(), denseStrides(type.getShape()),
-             strides);
+      l.builder.copy(labelOf(op), l.places.operand(piece, kRead), part,
+                     {width, type.getShape(), denseStrides(type.getShape()), strides});
     }
     begin += type.getDimSize(axis);
   }
@@ -104,7 +95,7 @@ LogicalResult lower(Lowering& l, train::ConcatOp op) {
 }
 
 LogicalResult lower(Lowering& l, train::ReshapeOp op) {
-  l.locations[op.getResult()] = l.locate(op.getOperand());
+  l.places[op.getResult()] = l.places.of(op.getOperand());
   return success();
 }
 
@@ -112,9 +103,9 @@ LogicalResult lower(Lowering& l, train::TransposeOp op) {
   auto from = tensor(op.getOperand()), to = tensor(op.getResult());
   SmallVector<int64_t> strides, natural = denseStrides(from.getShape());
   for (int64_t p : op.getPermutation()) strides.push_back(natural[p]);
-  l.locations[op.getResult()] = l.placeResult(op.getResult());
-  l.copy(op.getLoc(), l.operand(op.getOperand(), kRead), l.operand(op.getResult(), kWrite),
-         widthOf(from.getElementType()), to.getShape(), strides, denseStrides(to.getShape()));
+  const Operand result = l.places.place(op.getResult());
+  l.builder.copy(labelOf(op), l.places.operand(op.getOperand(), kRead), result,
+                 {widthOf(from.getElementType()), to.getShape(), strides, denseStrides(to.getShape())});
   return success();
 }
 
@@ -126,9 +117,9 @@ LogicalResult lower(Lowering& l, train::ReverseOp op) {
     offset += natural[axis] * (type.getDimSize(axis) - 1);
     strides[axis] = -natural[axis];
   }
-  l.locations[op.getResult()] = l.placeResult(op.getResult());
-  l.copy(op.getLoc(), l.operand(op.getOperand(), kRead), l.operand(op.getResult(), kWrite),
-         widthOf(type.getElementType()), type.getShape(), strides, natural, offset);
+  const Operand result = l.places.place(op.getResult());
+  l.builder.copy(labelOf(op), l.places.operand(op.getOperand(), kRead), result,
+                 {widthOf(type.getElementType()), type.getShape(), strides, natural, offset});
   return success();
 }
 
@@ -141,14 +132,13 @@ LogicalResult lower(Lowering& l, train::PadOp op) {
     offset += op.getLow()[d] * strides[d];
     strides[d] *= op.getInterior()[d] + 1;
   }
-  l.locations[op.getResult()] = l.placeResult(op.getResult());
-  Operand whole = l.operand(op.getResult(), kWrite);
-  l.call(op.getLoc(), plan::ZeroCall(), {whole});
+  const Operand whole = l.places.place(op.getResult());
+  l.builder.call(labelOf(op), plan::ZeroCall(), {whole});
   Operand inner = whole;
   inner.offset += offset * width;
   inner.bytes -= offset * width;
-  l.copy(op.getLoc(), l.operand(op.getOperand(), kRead), inner, width, from.getShape(), denseStrides(from.getShape()),
-         strides);
+  l.builder.copy(labelOf(op), l.places.operand(op.getOperand(), kRead), inner,
+                 {width, from.getShape(), denseStrides(from.getShape()), strides});
   return success();
 }
 

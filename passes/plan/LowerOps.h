@@ -2,6 +2,7 @@
 #pragma once
 
 #include "passes/plan/CallShapes.h"
+#include "passes/plan/Lowering.h"
 
 namespace sheaf::plan_ir {
 

@@ -1,9 +1,10 @@
 // States what any plan of this model at this stage must do in a step, before recomputation and sharding decide on
 // instructions. A plan that does more cannot hide it.
-#include "ir/Plan/PlanProto.h"
+#include "ir/Plan/StepWorkAttribute.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "passes/StepModule.h"
 #include "passes/plan/CallShapes.h"
+#include "passes/plan/Passes.h"
 #include "runtime/plan/StepWork.h"
 
 namespace sheaf::plan_ir {

@@ -1,8 +1,10 @@
 // The passes of Finish.h as passes over the text of a plan, for `sheaf-opt`: each program becomes a draft, and the
 // draft a program again.
+#include "passes/StepModule.h"
 #include "passes/plan/Finish.h"
 
 namespace sheaf::plan_ir {
+#define GEN_PASS_DEF_LOWERTOPLAN
 #define GEN_PASS_DEF_DIGESTDATAFLOW
 #define GEN_PASS_DEF_OFFLOAD
 #define GEN_PASS_DEF_HOSTOPERANDS
@@ -39,6 +41,20 @@ struct TextPass : Base {
   }
 };
 
+struct LowerToPlan final : impl::LowerToPlanBase<LowerToPlan> {
+  using LowerToPlanBase::LowerToPlanBase;
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    if (zero::functionsOf(module).empty()) return;
+    FailureOr<Draft> draft = lowerToPlan(module, {maxThreads, cpu, gpu});
+    if (failed(draft)) return signalPassFailure();
+    OwningOpRef<ModuleOp> text = programOf(getContext(), *draft);
+    module.getBody()->clear();
+    ProgramOp program = *text->getOps<ProgramOp>().begin();
+    program->remove();
+    module.push_back(program);
+  }
+};
 struct DigestDataflow final : TextPass<impl::DigestDataflowBase<DigestDataflow>> {
   Status change(Draft& draft) override { return digestDataflow(draft); }
 };

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "ir/Plan/PlanProto.h"
+#include "ir/Plan/StepWorkAttribute.h"
 #include "passes/plan/Passes.h"
 #include "runtime/base/Decisions.h"
 #include "runtime/base/MappedFile.h"

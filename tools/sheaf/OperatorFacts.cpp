@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
-#include "ir/Plan/PlanDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "passes/Pipeline.h"
-#include "passes/plan/Passes.h"
+#include "passes/plan/Finish.h"
 
 namespace sheaf::tool {
 namespace {
@@ -48,16 +47,16 @@ mlir::FailureOr<std::vector<std::string>> executionOf(mlir::ModuleOp module, boo
   if (trained) copy->walk([&](train::UpdateOp update) { trained->push_back(update.getParameter().str()); });
   addZeroPasses(rest, options);
   addFusePasses(rest);
-  plan_ir::LowerToPlanOptions lower;
-  lower.cpu = !gpu, lower.gpu = gpu;
-  rest.addPass(plan_ir::createLowerToPlan(lower));
   if (mlir::failed(rest.run(*copy))) return mlir::failure();
+  mlir::FailureOr<plan_ir::Draft> draft =
+      plan_ir::lowerToPlan(*copy, {.maxThreads = options.maxThreads, .cpu = !gpu, .gpu = gpu});
+  if (mlir::failed(draft)) return mlir::failure();
   std::vector<std::string> names;
-  copy->walk([&](mlir::Operation* op) {
-    if (!isOfSample(op->getLoc())) return;
-    if (mlir::isa<plan_ir::LaunchOp>(op)) addOnce(names, "kernel");
-    if (auto call = mlir::dyn_cast<plan_ir::CallOp>(op)) addOnce(names, call.getFunction());
-  });
+  if (llvm::any_of(draft->fusions, [](mlir::Operation* fusion) { return isOfSample(fusion->getLoc()); }))
+    names.push_back("kernel");
+  for (const plan::Instruction& instruction : draft->plan.body())
+    if (instruction.has_call() && instruction.label() == frontend::kSampleNode)
+      addOnce(names, instruction.call().function());
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -38,9 +38,9 @@ void setTraining(mlir::ModuleOp module, const TrainedOptions& o) {
       named("schedule", b.getStringAttr(plan::scheduleText(o.schedule))),
       named("groups", b.getArrayAttr(groups)),
       named("clip_norm", b.getF64FloatAttr(o.clipNorm)),
-      named("on_nan", plan_ir::OnNanAttr::get(b.getContext(), o.onNan)),
+      named("on_nan", b.getStringAttr(plan::word(o.onNan))),
       named("seed", b.getI64IntegerAttr(o.seed)),
-      named("reduce_order", plan_ir::ReduceOrderAttr::get(b.getContext(), o.reduceOrder))};
+      named("reduce_order", b.getStringAttr(plan::word(o.reduceOrder)))};
   if (o.lossScale) training.push_back(named("loss_scale", b.getStringAttr(plan::lossScaleText(*o.lossScale))));
   module->setAttr("train.training", b.getDictionaryAttr(training));
   module->removeAttr("train.lr");

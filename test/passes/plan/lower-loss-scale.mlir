@@ -2,7 +2,6 @@
 // RUN: sheaf-opt %s -zero-form-buckets="stage=0" -zero-gather-parameters -zero-reduce-gradients -zero-place-updates -plan-lower | FileCheck %s
 
 // CHECK: %loss_scale = plan.buffer "loss_scale" optimizer offset 0 bytes 24 persistent
-// CHECK: plan.loss_scale %loss_scale
 // CHECK: %update_scalars = plan.buffer "update_scalars" activations offset 0 bytes 16
 
 // The host gives the learning rates alone; what depends on the number of updates is computed from the state.
@@ -10,6 +9,7 @@
 // CHECK-NOT: plan.scalar
 // CHECK: plan.scalar lr_times 1.000000e+00{{$}}
 // CHECK-NOT: plan.scalar
+// CHECK: plan.loss_scale %loss_scale
 // CHECK: plan.body
 // CHECK-NEXT: plan.read_scalars
 // CHECK-NEXT: plan.call "update_scalar" {value = 0.000000e+00 : f64}(r %loss_scale[0 : 24], w %update_scalars[0 : 4])

@@ -2,7 +2,7 @@
 // memory of an operand of its pitch. The floor becomes the program's.
 // RUN: sheaf-opt %s -plan-lower | FileCheck %s
 
-// CHECK: plan.program attributes {{{.*}}floor = {products = {f32 = 7 : i64}, state_bytes = 5 : i64}
+// CHECK: plan.program attributes {{{.*}}floor = {gathered_bytes = 0 : i64, products = {f32 = 7 : i64}, reduced_bytes = 0 : i64, state_bytes = 5 : i64}
 // CHECK-DAG: %[[LOGITS:.*]] = plan.buffer "{{.*}}" activations offset 0 bytes 80896
 // CHECK-NOT: bytes 80896
 // CHECK-DAG: plan.kernel "kernel0" rows 8 block 1 bytes [80896, 80896] attributes {operations = {{[0-9]+}} : i64, ops = ["operand bf16 8x5001 pitch 5056", "map neg bf16 8x5001 of 0", "result bf16 8x5001 pitch 5056 of 1"], padding = 1760 : i64, program = "{{[0-9a-f]+}}"}

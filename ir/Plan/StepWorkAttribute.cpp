@@ -1,5 +1,5 @@
-// The message StepWork as a dictionary, and back.
-#include "ir/Plan/PlanProto.h"
+#include "ir/Plan/StepWorkAttribute.h"
+
 #include "runtime/plan/StepWork.h"
 
 using namespace mlir;
