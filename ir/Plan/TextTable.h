@@ -1,0 +1,69 @@
+// The statements of a plan's text, as one table that the printer, the parser and the reference page follow.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/Plan/TextFormat.h"
+
+namespace sheaf::plan_ir::text {
+
+// A statement. A new field of plan.proto gets its place in the format of one of these rows, or in a row of kParts.
+struct Row {
+  std::string_view statement;
+  // `buffers*`: each entry of this list of the plan has a statement, and is the format's message. Otherwise the plan is
+  // the format's message, and has one statement if this field is set, or always if this is empty. `digests.?`: each
+  // table of digests has one, and its name replaces `?` in the format as well. An instruction has the field of the
+  // oneof `kind` here, and a collective `=` and its operation after it.
+  std::string_view where;
+  std::string_view format;  // see TextFormat.h
+  std::string_view block;   // the list of instructions that follows in braces; empty: none
+  std::string_view meaning;
+};
+
+// A message within a statement. Where its format is `KEY = VALUE`, a list of these is a dictionary.
+struct Part {
+  std::string_view message;
+  std::string_view format;
+};
+
+extern const Row kProgram;
+std::span<const Row> declarationRows();
+std::span<const Row> instructionRows();
+std::span<const Part> partRows();
+
+// A row, compiled. Members that the row does not have are null or empty.
+struct Statement {
+  const Row* row;
+  std::string name;               // "plan.buffer"
+  const FieldDescriptor* list;    // each of its entries has a statement
+  Path where;                     // the statement stands where this is set
+  std::vector<Element> elements;  // in terms of the entry, the plan or the instruction
+  Path block;                     // the list of instructions in braces
+  const FieldDescriptor* kind;    // an instruction has this field in its oneof
+  Path operation;                 // the field that tells collectives apart
+  int operationValue;             // and its value here
+};
+
+// All rows, compiled.
+struct Table {
+  Statement program;
+  std::vector<Statement> declarations, instructions;
+  std::map<const Descriptor*, std::vector<Element>> parts;
+};
+const Table& table();
+
+// Returns the format `KEY = VALUE` of a list's messages, if the text has the list as a dictionary; else null.
+const std::vector<Element>* mapEntryOf(const FieldDescriptor* list);
+
+// Return null if nothing has this name.
+const Spelling* findSpelling(std::string_view name);
+const TextForm* findTextForm(std::string_view name);
+
+// Returns an enumerator's name in lower case: empty if it is unspecified or not known.
+std::string wordOf(const google::protobuf::EnumDescriptor& enumeration, int value);
+
+}  // namespace sheaf::plan_ir::text
