@@ -11,6 +11,7 @@ extern const char* const kEmulatedLibrary;  // file of the emulated CUDA device
 extern const char* const kLitTests;         // folder of a component's lit tests
 extern const char* const kLosses;           // file: losses by PyTorch
 extern const char* const kOnnxPage;         // file: docs/onnx.md
+extern const char* const kPlanFormat;       // file: docs/plan-format.md
 extern const char* const kOnnxNodeTests;    // folder of ONNX's node tests
 extern const char* const kAttributeCases;   // file: combinations of attributes
 extern const char* const kAttributes;       // file: the attributes of ONNX's schemas

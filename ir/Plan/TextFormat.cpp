@@ -11,10 +11,6 @@
 namespace sheaf::plan_ir::text {
 namespace {
 
-bool isWordChar(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
-}
-
 class Compiler {
  public:
   Compiler(std::string_view format, const Descriptor& message) : format_(format), message_(message) {}
@@ -189,6 +185,10 @@ class Compiler {
 
 }  // namespace
 
+bool isWordChar(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
+}
+
 std::vector<Element> compileFormat(std::string_view format, const Descriptor& message) {
   return Compiler(format, message).sequence();
 }
@@ -216,10 +216,6 @@ bool isSet(const Message& message, const Path& path) {
     if (field->message_type()) at = &reflection->GetMessage(*at, field);
   }
   return true;
-}
-
-bool isColumn(const Path& path) {
-  return std::any_of(path.begin(), path.end() - 1, [](const FieldDescriptor* field) { return field->is_repeated(); });
 }
 
 }  // namespace sheaf::plan_ir::text

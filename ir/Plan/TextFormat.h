@@ -94,7 +94,7 @@ void forEachElement(const std::vector<Element>& elements, Visit visit) {
 // True if the value is not its default; of a list, if it has entries.
 bool isSet(const Message& message, const Path& path);
 
-// True if a path has a repeated message before its last field.
-bool isColumn(const Path& path);
+// True for the characters of a format's words.
+bool isWordChar(char c);
 
 }  // namespace sheaf::plan_ir::text

@@ -127,17 +127,21 @@ Table compiled() {
   return all;
 }
 
-// Returns the format as the reference page has it: on one line, with `TABLE` for the name of a table.
+// Returns the format as the reference page has it: without the forms of values, and with `TABLE` for the name of a
+// table.
 std::string shown(std::string_view format) {
   std::string text;
   for (size_t i = 0; i < format.size(); ++i) {
-    if (format[i] == '\\') continue;
-    if (format[i] == '?')
+    const char c = format[i];
+    if (c == '^' || c == '!') continue;
+    if (c == ':' && i > 0 && (isWordChar(format[i - 1]) || format[i - 1] == '?')) {
+      while (i + 1 < format.size() && isWordChar(format[i + 1])) ++i;
+    } else if (c == '?') {
       text += "TABLE";
-    else if (format[i] == '|')
-      text += "\\|";
-    else
-      text += format[i];
+    } else {
+      if (c == '|') text += '\\';
+      text += c;
+    }
   }
   return text;
 }

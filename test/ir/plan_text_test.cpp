@@ -523,5 +523,15 @@ TEST(PlanTextErrors, EndLongAndDeepTextsAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
+TEST(PlanTextReference, IsInTheDocumentation) {
+  std::ifstream file(paths::kPlanFormat);
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  const std::string begin = "<!-- statements -->\n", end = "<!-- end of statements -->\n";
+  const size_t from = page.find(begin), to = page.find(end);
+  ASSERT_TRUE(from != std::string::npos && to != std::string::npos);
+  const std::string there = page.substr(from + begin.size(), to - from - begin.size());
+  EXPECT_TRUE(there == textReference()) << "docs/plan-format.md must have this between its marks:\n" << textReference();
+}
+
 }  // namespace
 }  // namespace sheaf::plan_ir
