@@ -3,7 +3,7 @@
 
 #include "frontend/onnx/export/PhaseModel.h"
 #include "ir/Plan/PlanProto.h"
-#include "llvm/Support/raw_ostream.h"
+#include "ir/Plan/Text.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
 #include "tools/sheaf/Command.h"
@@ -19,16 +19,15 @@ int inspect(InspectOptions& o, const options::Given&) {
   Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(o.plan);
   if (!plan.ok()) return fail(plan.status().message());
   std::string text;
-  if (o.format == "text" || o.format == "onnx") {
+  if (o.format == "onnx") {
     mlir::DialectRegistry registry;
     registry.insert<plan_ir::PlanDialect>();
     mlir::MLIRContext context(registry);
     context.loadAllAvailableDialects();
-    mlir::OwningOpRef<mlir::ModuleOp> module = plan_ir::fromProto(context, **plan);
-    if (o.format == "onnx") return printBytes(frontend::phaseModel(*module));
-    llvm::raw_string_ostream stream(text);
-    module->print(stream);
-    stream << "\n";
+    return printBytes(frontend::phaseModel(*plan_ir::fromProto(context, **plan)));
+  }
+  if (o.format == "text") {
+    text = plan_ir::textOf(**plan) + "\n";
   } else {
     text = o.format == "json" ? json::write(plan::summaryJson(**plan), 2) + "\n" : plan::summaryText(**plan);
   }
