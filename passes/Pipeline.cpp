@@ -2,6 +2,7 @@
 
 #include "mlir/Transforms/Passes.h"
 #include "passes/plan/Finish.h"
+#include "passes/plan/Passes.h"
 #include "passes/train/Passes.h"
 #include "passes/zero/Passes.h"
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "ir/Plan/PlanDialect.h"
-#include "mlir/IR/OwningOpRef.h"
+#include "mlir/IR/BuiltinAttributeInterfaces.h"
+#include "mlir/IR/Operation.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::plan_ir {
@@ -17,11 +17,5 @@ struct Draft {
   // The values of each parameter, copied tensor and constant of the plan, in their order. Null: they lie in a file.
   std::vector<mlir::ElementsAttr> parameterValues, copiedValues, constantValues;
 };
-
-// The draft of a program in the `plan` dialect, which keeps its fusions; an error has been reported where this fails.
-mlir::FailureOr<Draft> draftOf(ProgramOp program);
-
-// The draft as text: a module with one plan.program, which has copies of the fusions.
-mlir::OwningOpRef<mlir::ModuleOp> programOf(mlir::MLIRContext& context, const Draft& draft);
 
 }  // namespace sheaf::plan_ir

@@ -120,21 +120,11 @@ class Printer {
   }
 
   void instruction(const Message& message) {
-    const Statement* found = nullptr;
-    for (const Statement& one : table().instructions) {
-      if (!message.GetReflection()->HasField(message, one.kind)) continue;
-      found = &one;
-      if (one.operation.empty() || operationOf(message, one) == one.operationValue) break;
-    }
+    const Statement* found = statementOf(message);
     if (!found) return;
     out_ << "      ";
     statement(*found, message);
     out_ << '\n';
-  }
-
-  static int operationOf(const Message& instruction, const Statement& one) {
-    const Message& kind = instruction.GetReflection()->GetMessage(instruction, one.kind);
-    return kind.GetReflection()->GetEnumValue(kind, one.operation.back());
   }
 
   void statement(const Statement& one, const Message& message) {

@@ -153,6 +153,20 @@ const Table& table() {
   return all;
 }
 
+const Statement* statementOf(const Message& instruction) {
+  auto operationOf = [&](const Statement& one) {
+    const Message& kind = instruction.GetReflection()->GetMessage(instruction, one.kind);
+    return kind.GetReflection()->GetEnumValue(kind, one.operation.back());
+  };
+  const Statement* found = nullptr;
+  for (const Statement& one : table().instructions) {
+    if (!instruction.GetReflection()->HasField(instruction, one.kind)) continue;
+    found = &one;
+    if (one.operation.empty() || operationOf(one) == one.operationValue) break;
+  }
+  return found;
+}
+
 const std::vector<Element>* mapEntryOf(const FieldDescriptor* list) {
   const auto found = table().parts.find(list->message_type());
   if (found == table().parts.end() || found->second.size() != 3 || found->second[1].literal != "=") return nullptr;

@@ -56,6 +56,9 @@ struct Table {
 };
 const Table& table();
 
+// Returns the statement of an instruction; null if it has no kind.
+const Statement* statementOf(const Message& instruction);
+
 // Returns the format `KEY = VALUE` of a list's messages, if the text has the list as a dictionary; else null.
 const std::vector<Element>* mapEntryOf(const FieldDescriptor* list);
 

@@ -1,7 +1,6 @@
-// Passes of the `plan` phase; each is described in Passes.td and lives in the file of its name.
+// The pass plan-state-floor, which Passes.td describes.
 #pragma once
 
-#include "ir/Plan/PlanDialect.h"
 #include "ir/Zero/ZeroDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"

@@ -2,7 +2,7 @@
 // RUN: sheaf-opt %s | sheaf-opt | FileCheck %s
 // RUN: sheaf-opt %s | FileCheck %s --check-prefix=EXACT --strict-whitespace
 
-// CHECK: plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, reduced_bytes = 4 : i64}, ranks = 2 : i64, training = {on_nan = #plan<on_nan skip>, reduce_order = #plan<reduce_order ring>, schedule = "cosine:steps=9"}}
+// CHECK: plan.program attributes {{{.*}}floor = {gathered_bytes = 0 : i64, products = {bf16 = 12 : i64, tf32 = 7 : i64}, reduced_bytes = 4 : i64, state_bytes = 0 : i64}{{.*}}ranks = 2 : i64, {{.*}}training = {{{.*}}on_nan = #plan<on_nan skip>, optimizer = "", reduce_order = #plan<reduce_order ring>, schedule = "cosine:steps=9", seed = 0 : i64}
 plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, reduced_bytes = 4 : i64}, ranks = 2 : i64, training = {on_nan = #plan<on_nan skip>, reduce_order = #plan<reduce_order ring>, schedule = "cosine:steps=9"}} {
   // CHECK: %[[P:.*]] = plan.buffer "p" parameters offset 128 bytes 256 persistent
   %p = plan.buffer "p" parameters offset 128 bytes 256 persistent

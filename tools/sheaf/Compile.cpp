@@ -7,7 +7,7 @@
 #include "codegen/emit/Emit.h"
 #include "frontend/onnx/export/PhaseModel.h"
 #include "frontend/onnx/importer/ModuleScopes.h"
-#include "ir/Plan/Draft.h"
+#include "ir/Plan/Text.h"
 #include "llvm/Support/raw_ostream.h"
 #include "passes/Choose.h"
 #include "passes/StepModule.h"
@@ -586,15 +586,11 @@ int compile(CompileOptions& options, const options::Given& stated) {
     return 1;
   noteDecisions(*module, draft ? &draft->plan : nullptr, options);
   if (options.phase != "emit") {
-    if (draft) {
-      mlir::OwningOpRef<mlir::ModuleOp> program = plan_ir::programOf(*context, *draft);
-      (*program)->setAttrs((*module)->getAttrDictionary());
-      draft.reset();  // its fusions end with the module
-      module = std::move(program);
-    }
     std::string text;
     if (options.format == "onnx") {
-      text = frontend::phaseModel(*module);
+      text = draft ? frontend::planModel(draft->plan) : frontend::phaseModel(*module);
+    } else if (draft) {
+      text = plan_ir::textOf(draft->plan) + "\n";
     } else {
       llvm::raw_string_ostream stream(text);
       module->print(stream);

@@ -2,7 +2,6 @@
 #include <cstdio>
 
 #include "frontend/onnx/export/PhaseModel.h"
-#include "ir/Plan/PlanProto.h"
 #include "ir/Plan/Text.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
@@ -19,13 +18,7 @@ int inspect(InspectOptions& o, const options::Given&) {
   Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(o.plan);
   if (!plan.ok()) return fail(plan.status().message());
   std::string text;
-  if (o.format == "onnx") {
-    mlir::DialectRegistry registry;
-    registry.insert<plan_ir::PlanDialect>();
-    mlir::MLIRContext context(registry);
-    context.loadAllAvailableDialects();
-    return printBytes(frontend::phaseModel(*plan_ir::fromProto(context, **plan)));
-  }
+  if (o.format == "onnx") return printBytes(frontend::planModel(**plan));
   if (o.format == "text") {
     text = plan_ir::textOf(**plan) + "\n";
   } else {

@@ -3,7 +3,6 @@
 #include <bit>
 #include <vector>
 
-#include "ir/Plan/PlanDialect.h"
 #include "ir/Train/ParameterNames.h"
 #include "ir/Train/TrainDialect.h"
 #include "ir/Zero/ZeroDialect.h"
@@ -121,7 +120,7 @@ Expected<frontend::KnownInput> parseKnownInput(const std::string& text) {
 
 std::unique_ptr<mlir::MLIRContext> makeContext() {
   mlir::DialectRegistry registry;
-  registry.insert<mlir::func::FuncDialect, train::TrainDialect, zero::ZeroDialect, plan_ir::PlanDialect>();
+  registry.insert<mlir::func::FuncDialect, train::TrainDialect, zero::ZeroDialect>();
   auto context = std::make_unique<mlir::MLIRContext>(registry);
   context->loadAllAvailableDialects();
   return context;

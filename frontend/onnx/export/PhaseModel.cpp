@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "ir/Plan/PlanDialect.h"
+#include "ir/Plan/InstructionFields.h"
 #include "ir/Train/ElementTypes.h"
 #include "ir/Train/TrainDialect.h"
 #include "llvm/ADT/DenseMap.h"
@@ -13,6 +13,7 @@
 #include "llvm/Support/raw_ostream.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "onnx/onnx-ml.pb.h"
+#include "runtime/plan/Types.h"
 
 using namespace mlir;
 
@@ -48,21 +49,16 @@ std::string nameOf(Location location) {
 
 class Writer {
  public:
-  explicit Writer(ModuleOp module) : module_(module) {}
-
-  std::string run() {
+  Writer() : graph_(model_.mutable_graph()) {
     model_.set_ir_version(kIrVersion);
     model_.set_producer_name("sheaf");
-    onnx::GraphProto& graph = *model_.mutable_graph();
-    for (auto program : module_.getOps<plan_ir::ProgramOp>()) {
-      graph.set_name("plan");
-      planProgram(program);
-    }
-    if (auto step = module_.lookupSymbol<func::FuncOp>("step")) {
-      graph.set_name("step");
-      graph_ = &graph;
-      function(step);
-    }
+  }
+
+  void function(func::FuncOp step);
+  void plan(const plan::Plan& plan);
+
+  // The serialized model, once it has its nodes.
+  std::string bytes() {
     for (const std::string& domain : domains_) {
       onnx::OperatorSetIdProto& opset = *model_.add_opset_import();
       opset.set_domain(domain);
@@ -162,16 +158,6 @@ class Writer {
 
   // ---- functions of tensors
 
-  void function(func::FuncOp step) {
-    for (BlockArgument argument : step.getArguments()) {
-      auto name = step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "train.name");
-      valueNames_[argument] = fresh(name ? name.str() : "input");
-      setType(*graph_->add_input(), valueNames_[argument], argument.getType());
-    }
-    for (Operation& op : step.getBody().front())
-      if (!isa<func::ReturnOp>(op)) operation(op);
-  }
-
   void operation(Operation& op) {
     onnx::NodeProto& node = *graph_->add_node();
     auto symbol = op.getAttrOfType<FlatSymbolRefAttr>("bucket");
@@ -219,102 +205,159 @@ class Writer {
 
   // ---- plans
 
-  void planProgram(plan_ir::ProgramOp program) {
-    graph_ = model_.mutable_graph();
-    Block& block = program.getBody().front();
-    for (auto prologue : block.getOps<plan_ir::PrologueOp>()) section(prologue.getBody());
-    for (auto part : block.getOps<plan_ir::PartOp>()) section(part.getBody());
-    for (auto body : block.getOps<plan_ir::StepOp>()) section(body.getBody());
-    for (auto epilogue : block.getOps<plan_ir::EpilogueOp>()) section(epilogue.getBody());
-    for (auto buffer : block.getOps<plan_ir::BufferOp>())
-      if (const auto found = versions_.find(buffer.getResult());
-          found != versions_.end() && buffer.getPersistent() && written_.contains(buffer.getResult()))
-        bytes(*graph_->add_output(), found->second, buffer.getBytes());
-  }
-
-  static void bytes(onnx::ValueInfoProto& value, const std::string& name, int64_t count) {
+  static void setBytes(onnx::ValueInfoProto& value, const std::string& name, uint64_t count) {
     value.set_name(name);
     onnx::TypeProto_Tensor& tensor = *value.mutable_type()->mutable_tensor_type();
     tensor.set_elem_type(onnx::TensorProto::UINT8);
-    tensor.mutable_shape()->add_dim()->set_dim_value(count);
+    tensor.mutable_shape()->add_dim()->set_dim_value(static_cast<int64_t>(count));
   }
 
-  // What a buffer holds now; what it held before the run is an input of the graph.
-  const std::string& version(Value buffer) {
-    auto [at, unknown] = versions_.try_emplace(buffer);
-    if (unknown) {
-      auto op = buffer.getDefiningOp<plan_ir::BufferOp>();
-      at->second = fresh(op.getName().str());
-      bytes(*graph_->add_input(), at->second, op.getBytes());
-    }
-    return at->second;
-  }
+  const std::string& version(uint32_t buffer);
+  void instruction(const plan::Instruction& from);
+  void instructionAttributes(onnx::NodeProto& node, const plan::Instruction& from,
+                             const plan_ir::InstructionFields& known);
+  void operands(onnx::NodeProto& node, const plan::Instruction& from);
 
-  void section(Region& region) {
-    if (region.empty()) return;
-    for (Operation& op : region.front()) instruction(op);
-  }
-
-  void instruction(Operation& op) {
-    onnx::NodeProto& node = *graph_->add_node();
-    const int64_t stream = op.getAttrOfType<IntegerAttr>("stream").getInt();
-    node.set_name(op.getAttrOfType<StringAttr>("label").str());
-    attributes(node, &op, {"label", "operandSegmentSizes"});
-    std::string& waited = waited_[stream];
-    if (auto record = dyn_cast<plan_ir::RecordOp>(op)) {
-      if (!last_[stream].empty()) node.add_input(last_[stream]);
-      node.add_output(events_[record.getEvent()] = fresh("event" + std::to_string(record.getEvent())));
-    } else if (auto wait = dyn_cast<plan_ir::WaitOp>(op)) {
-      if (!waited.empty()) node.add_input(waited);
-      if (const auto event = events_.find(wait.getEvent()); event != events_.end()) node.add_input(event->second);
-      node.add_output(waited = fresh("waited"));
-    } else {
-      operands(node, op);
-      if (!waited.empty()) node.add_input(waited);
-      waited.clear();
-    }
-    if (node.output_size() == 0 && !isa<plan_ir::RecordOp, plan_ir::WaitOp>(op)) node.add_output(fresh("handed out"));
-    if (!isa<plan_ir::WaitOp>(op) && node.output_size()) last_[stream] = node.output(0);
-    if (auto call = dyn_cast<plan_ir::CallOp>(op)) return finish(node, "sheaf.call", call.getFunction().str());
-    finish(node, "sheaf.plan", op.getName().stripDialect().str());
-  }
-
-  void operands(onnx::NodeProto& node, Operation& op) {
-    const auto access = op.getAttrOfType<DenseI64ArrayAttr>("access").asArrayRef();
-    const auto sizes = op.getAttrOfType<DenseI64ArrayAttr>("bytes").asArrayRef();
-    std::vector<std::pair<Value, int64_t>> writes;
-    for (size_t i = 0; i < access.size(); ++i) {
-      Value buffer = op.getOperand(static_cast<unsigned>(i));
-      const int64_t whole = buffer.getDefiningOp<plan_ir::BufferOp>().getBytes();
-      if (access[i] != plan::WRITE || sizes[i] < whole) node.add_input(version(buffer));
-      if (access[i] != plan::READ) writes.emplace_back(buffer, whole);
-    }
-    for (auto [buffer, whole] : writes) {
-      const std::string name = fresh(buffer.getDefiningOp<plan_ir::BufferOp>().getName().str());
-      versions_[buffer] = name;
-      written_.insert(buffer);
-      node.add_output(name);
-      bytes(*graph_->add_value_info(), name, whole);
-    }
-  }
-
-  ModuleOp module_;
   onnx::ModelProto model_;
-  onnx::GraphProto* graph_ = nullptr;  // that is being written
+  onnx::GraphProto* graph_;  // that is being written
   std::map<std::string, int64_t> names_;
   llvm::DenseMap<Value, std::string> valueNames_;
-  llvm::DenseMap<Value, std::string> versions_;  // of buffers
-  llvm::DenseSet<Value> written_;
-  std::map<int64_t, std::string> events_, last_, waited_;  // by event, by stream
+  const plan::Plan* plan_ = nullptr;
+  std::map<uint32_t, std::string> versions_;  // of buffers
+  std::set<uint32_t> written_;
+  std::map<uint32_t, std::string> events_, last_, waited_;  // by event, by stream
   std::set<std::string> domains_;
   std::map<std::pair<std::string, std::string>, std::vector<std::pair<int, int>>> arities_;
   std::map<std::pair<std::string, std::string>, std::set<std::string>> attributes_;
 };
 
+void Writer::function(func::FuncOp step) {
+  graph_->set_name("step");
+  for (BlockArgument argument : step.getArguments()) {
+    auto name = step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "train.name");
+    valueNames_[argument] = fresh(name ? name.str() : "input");
+    setType(*graph_->add_input(), valueNames_[argument], argument.getType());
+  }
+  for (Operation& op : step.getBody().front())
+    if (!isa<func::ReturnOp>(op)) operation(op);
+}
+
+void Writer::plan(const plan::Plan& plan) {
+  plan_ = &plan;
+  graph_->set_name("plan");
+  for (const plan::Instruction& one : plan.prologue()) instruction(one);
+  for (const plan::StepPart& part : plan.parts())
+    for (const plan::Instruction& one : part.instructions()) instruction(one);
+  for (const plan::InstructionList* list : {&plan.body(), &plan.epilogue()})
+    for (const plan::Instruction& one : *list) instruction(one);
+  for (const auto& [buffer, name] : versions_)
+    if (const plan::Buffer& of = plan.buffers(static_cast<int>(buffer)); of.persistent() && written_.contains(buffer))
+      setBytes(*graph_->add_output(), name, of.bytes());
+}
+
+// What a buffer holds now; what it held before the run is an input of the graph.
+const std::string& Writer::version(uint32_t buffer) {
+  auto [at, unknown] = versions_.try_emplace(buffer);
+  if (unknown) {
+    const plan::Buffer& of = plan_->buffers(static_cast<int>(buffer));
+    at->second = fresh(of.name());
+    setBytes(*graph_->add_input(), at->second, of.bytes());
+  }
+  return at->second;
+}
+
+void setAttribute(onnx::AttributeProto& to, int64_t number) {
+  to.set_type(onnx::AttributeProto::INT);
+  to.set_i(number);
+}
+
+void setAttribute(onnx::AttributeProto& to, const std::string& text) {
+  to.set_type(onnx::AttributeProto::STRING);
+  to.set_s(text);
+}
+
+void Writer::instructionAttributes(onnx::NodeProto& node, const plan::Instruction& from,
+                                   const plan_ir::InstructionFields& known) {
+  for (const auto& [name, value] : known.fields) {
+    onnx::AttributeProto& made = *node.add_attribute();
+    made.set_name(name);
+    std::visit([&](const auto& one) { setAttribute(made, one); }, value);
+  }
+  for (const plan::Attribute& attribute : from.call().attributes()) {
+    onnx::AttributeProto& made = *node.add_attribute();
+    made.set_name(attribute.name());
+    if (attribute.has_real())
+      made.set_type(onnx::AttributeProto::FLOAT), made.set_f(static_cast<float>(attribute.real()));
+    else
+      setAttribute(made, attribute.integer());
+  }
+  if (from.operands().empty()) return;
+  auto list = [&](const char* name, auto value) {
+    onnx::AttributeProto& made = *node.add_attribute();
+    made.set_name(name);
+    made.set_type(onnx::AttributeProto::INTS);
+    for (const plan::Operand& operand : from.operands()) made.add_ints(static_cast<int64_t>(value(operand)));
+  };
+  list("offsets", [](const plan::Operand& o) { return o.offset(); });
+  list("bytes", [](const plan::Operand& o) { return o.bytes(); });
+  list("strides", [](const plan::Operand& o) { return o.shard_stride(); });
+  list("axes", [](const plan::Operand& o) { return o.axis(); });
+  list("access", [](const plan::Operand& o) { return o.access(); });
+}
+
+void Writer::instruction(const plan::Instruction& from) {
+  onnx::NodeProto& node = *graph_->add_node();
+  node.set_name(from.label());
+  const plan_ir::InstructionFields known = plan_ir::fieldsOf(from);
+  instructionAttributes(node, from, known);
+  std::string& waited = waited_[from.stream()];
+  if (from.has_record()) {
+    const uint32_t event = from.record().event();
+    if (!last_[from.stream()].empty()) node.add_input(last_[from.stream()]);
+    node.add_output(events_[event] = fresh("event" + std::to_string(event)));
+  } else if (from.has_wait()) {
+    if (!waited.empty()) node.add_input(waited);
+    if (const auto event = events_.find(from.wait().event()); event != events_.end()) node.add_input(event->second);
+    node.add_output(waited = fresh("waited"));
+  } else {
+    operands(node, from);
+    if (!waited.empty()) node.add_input(waited);
+    waited.clear();
+    if (node.output_size() == 0) node.add_output(fresh("handed out"));
+  }
+  if (!from.has_wait()) last_[from.stream()] = node.output(0);
+  if (from.has_call()) return finish(node, "sheaf.call", from.call().function());
+  finish(node, "sheaf.plan", known.word);
+}
+
+void Writer::operands(onnx::NodeProto& node, const plan::Instruction& from) {
+  for (const plan::Operand& operand : from.operands()) {
+    const uint64_t whole = plan_->buffers(static_cast<int>(operand.buffer())).bytes();
+    if (operand.access() != plan::WRITE || operand.bytes() < whole) node.add_input(version(operand.buffer()));
+  }
+  for (const plan::Operand& operand : from.operands()) {
+    if (operand.access() == plan::READ) continue;
+    const plan::Buffer& buffer = plan_->buffers(static_cast<int>(operand.buffer()));
+    const std::string name = fresh(buffer.name());
+    versions_[operand.buffer()] = name;
+    written_.insert(operand.buffer());
+    node.add_output(name);
+    setBytes(*graph_->add_value_info(), name, buffer.bytes());
+  }
+}
+
 }  // namespace
 
 std::string phaseModel(ModuleOp module) {
-  return Writer(module).run();
+  Writer writer;
+  if (auto step = module.lookupSymbol<func::FuncOp>("step")) writer.function(step);
+  return writer.bytes();
+}
+
+std::string planModel(const plan::Plan& plan) {
+  Writer writer;
+  writer.plan(plan);
+  return writer.bytes();
 }
 
 }  // namespace sheaf::frontend

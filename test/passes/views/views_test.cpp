@@ -42,7 +42,7 @@ struct Outcome {
 
 std::unique_ptr<MLIRContext> makeContext() {
   DialectRegistry registry;
-  registry.insert<func::FuncDialect, train::TrainDialect, zero::ZeroDialect, plan_ir::PlanDialect>();
+  registry.insert<func::FuncDialect, train::TrainDialect, zero::ZeroDialect>();
   auto context = std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
   context->loadAllAvailableDialects();
   return context;
