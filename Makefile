@@ -72,7 +72,7 @@ format: setup ## rewrite our C++ files with clang-format
 headers: build ## compile each of our headers alone, without precompiled headers: it must include what it uses
 	@python3 test/structure/headers.py --build $(folder) --jobs $(JOBS)
 
-fuzz: build ## RUNS mutated models, plans, data and state files, none of which may crash
+fuzz: build ## RUNS mutated models, plans, texts, data and state files, none of which may crash
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-fuzz
 	@python3 test/fuzz/corpus.py --tools $(folder)/bin --out $(folder)/fuzz
 	@$(folder)/test/bin/sheaf-fuzz --corpus $(folder)/fuzz --runs $(RUNS) --jobs $(JOBS)

@@ -16,6 +16,8 @@ Target onnxTarget(const std::string& corpus);
 Target exportTarget(const std::string& corpus);
 // Plans with the payload's size and hash made right again: parsed, verified, and what is accepted runs two steps.
 Target planTarget(const std::string& corpus);
+// Texts of plans: parsed, and what is accepted is printed, parsed again and verified.
+Target textTarget(const std::string& corpus);
 // .npy and raw token files: opened as a plan's data, every row read.
 Target dataTarget(const std::string& corpus);
 // safetensors: parsed, now and then taken as a run's weights.

@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -137,7 +138,7 @@ def main():
     unpack.unpack()
     out = args.out
     shutil.rmtree(out, ignore_errors=True)
-    for folder in ("onnx", "onnx-nodes", "onnx-families", "onnx-artifacts", "export", "plan", "data", "data-plan", "weights", "run", "profile"):
+    for folder in ("onnx", "onnx-nodes", "onnx-families", "onnx-artifacts", "export", "plan", "text", "data", "data-plan", "weights", "run", "profile"):
         (out / folder).mkdir(parents=True)
 
     def tool(name, *arguments):
@@ -164,6 +165,16 @@ def main():
              "--batch", 8, *more)
     for name in ("mlp", "gpt2-tiny"):
         tool("sheaf", "compile", MODELS / f"{name}.onnx", "-o", out / "data-plan" / f"{name}.plan", "--ranks", 2, "--batch", 8)
+
+    for name, more in (("plain", []), ("split", ["--micro-batches", 4, "--clip-norm", 1, "--eval"]),
+                       ("nodes", ["--ranks", 4, "--ranks-per-node", 2, "--zero", 3, "--precision", "bf16"]),
+                       ("scaled", ["--precision", "f16", "--loss-scale", "dynamic", "--lr-schedule", "cosine:warmup=2,steps=9"]),
+                       ("files", ["--offload", "optimizer=file,parameters=file"])):
+        plan = out / "run" / "text.plan"
+        tool("sheaf", "compile", out / "onnx" / "linear.onnx", "-o", plan, "--batch", 8, *([] if "--ranks" in more else ["--ranks", 2]), *more)
+        text = subprocess.run([args.tools / "sheaf", "inspect", plan, "--format", "text"], check=True, capture_output=True, text=True).stdout
+        # Machine code is most of a text: one seed has it.
+        (out / "text" / f"{name}.mlir").write_text(text if name == "plain" else re.sub(r' code "[^"]*"', ' code "90"', text))
 
     run = out / "run"
     tool("sheaf", "compile", MODELS / "mlp.onnx", "-o", run / "mlp.plan", "--ranks", 2, "--zero", 3, "--batch", 8)

@@ -1,5 +1,5 @@
-// Feeds mutated models, plans, data, weights and states to the code that reads them. Seeded: every finding can be
-// repeated.
+// Feeds mutated models, plans, their texts, data, weights and states to the code that reads them. Seeded: every finding
+// can be repeated.
 //
 // usage: sheaf-fuzz --corpus DIR [--runs N] [--seed S] [--only TARGET] [--first I] [--jobs J]
 #include <cstdio>
@@ -38,8 +38,8 @@ int main(int argc, char** argv) {
 #endif
   using Make = Target (*)(const std::string&);
   std::vector<Target> targets;
-  for (Make make : {Make(onnxTarget), Make(exportTarget), Make(planTarget), Make(dataTarget), Make(weightsTarget),
-                    Make(stateTarget), Make(simulateTarget)}) {
+  for (Make make : {Make(onnxTarget), Make(exportTarget), Make(planTarget), Make(textTarget), Make(dataTarget),
+                    Make(weightsTarget), Make(stateTarget), Make(simulateTarget)}) {
     Target target = make(corpus);
     if (only.empty() || target.name == only) targets.push_back(std::move(target));
   }

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -508,9 +507,8 @@ TEST(PlanTextErrors, EndATextThatIsCutOff) {
   }
 }
 
-TEST(PlanTextErrors, EndLongAndDeepTextsAtOnce) {
+TEST(PlanTextErrors, EndLongAndDeepTexts) {
   constexpr size_t kLong = 100 << 20;
-  const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(errorOf(std::string(kLong, '[')), "f:1:1: got '[', expected 'plan.program'");
   EXPECT_THAT(errorOf(std::string(kLong, 'a')), HasSubstr("f:1:1: got 'aaaaaaaa"));
   EXPECT_LT(errorOf(std::string(kLong, 'a')).size(), 100u);
@@ -520,7 +518,6 @@ TEST(PlanTextErrors, EndLongAndDeepTextsAtOnce) {
   std::string modules;
   for (int i = 0; i < 1 << 20; ++i) modules += "module {";
   EXPECT_THAT(errorOf(modules), HasSubstr("got the end of the text, expected '}'"));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
 TEST(PlanTextReference, IsInTheDocumentation) {

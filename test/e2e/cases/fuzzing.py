@@ -1,10 +1,10 @@
-"""A short, seeded part of `make fuzz`: mutated models, plans, data, weights and states crash nothing."""
+"""A short, seeded part of `make fuzz`: mutated models, plans, their texts, data, weights and states crash nothing."""
 import subprocess
 import sys
 
 from harness import ROOT, Case, Skip, expect, shorten
 
-TARGETS = ("onnx", "export", "plan", "data", "weights", "state", "simulate")
+TARGETS = ("onnx", "export", "plan", "text", "data", "weights", "state", "simulate")
 
 
 def cases(session):
