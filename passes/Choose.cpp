@@ -10,8 +10,8 @@
 #include "passes/schedule/ShippedProfiles.h"
 #include "passes/zero/Passes.h"
 #include "runtime/base/Text.h"
+#include "runtime/plan/MemoryByKind.h"
 #include "runtime/plan/RankMemory.h"
-#include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 

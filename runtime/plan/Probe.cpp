@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "runtime/plan/Library.h"
-#include "runtime/plan/Summary.h"
+#include "runtime/plan/MemoryByKind.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::plan {

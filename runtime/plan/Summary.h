@@ -1,4 +1,5 @@
-// What a plan costs, computed from the plan itself: for `sheaf inspect` and for the compiler's own memory table.
+// Reports what a plan costs: for `sheaf inspect`, `diff` and `report`. Programs that run plans do not link this
+// (SheafReports).
 #pragma once
 
 #include <array>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/Json.h"
+#include "runtime/plan/MemoryByKind.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::plan {
@@ -57,21 +59,6 @@ struct Summary {
   std::optional<StepWork> floor;  // as the plan states it
   StepWork issued;                // what its instructions do of the same
 };
-
-// The largest number of bytes that buffers of each kind hold at the same time on one rank, in issue order, over
-// prologue, body, body, epilogue. A buffer counts whole from its first write to the last read of what was written;
-// a persistent one always. All seven kinds are present. The plan must be verified.
-std::map<BufferKind, uint64_t> memoryByKind(const Plan& plan, Buffer::Space space = Buffer::DEVICE);
-// Writes them into the plan's tables, for every space that has buffers.
-void declareMemoryByKind(Plan& plan);
-
-// The instruction during which the buffers of a space hold the most bytes, and these; null where there are none. In the
-// order and with the lifetimes of memoryByKind.
-struct MostBytes {
-  const Instruction* instruction = nullptr;
-  uint64_t bytes = 0;
-};
-MostBytes mostBytes(const Plan& plan, Buffer::Space space = Buffer::DEVICE);
 
 Summary summarize(const Plan& plan);
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/plan/Digests.h"
-#include "runtime/plan/Summary.h"
+#include "runtime/plan/MemoryByKind.h"
 #include "runtime/plan/Types.h"
 #include "test/runtime/TrainingPlan.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "runtime/plan/Library.h"
-#include "runtime/plan/Summary.h"
+#include "runtime/plan/MemoryByKind.h"
 #include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"

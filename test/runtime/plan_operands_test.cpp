@@ -6,6 +6,7 @@
 
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
+#include "runtime/plan/Summary.h"
 #include "runtime/plan/Upgrade.h"
 #include "runtime/plan/Verify.h"
 #include "test/runtime/DurablePlan.h"

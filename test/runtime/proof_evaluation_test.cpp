@@ -4,8 +4,8 @@
 
 #include "runtime/plan/Dataflow.h"
 #include "runtime/plan/Digests.h"
+#include "runtime/plan/MemoryByKind.h"
 #include "runtime/plan/Proof.h"
-#include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
 #include "test/runtime/SmallPlan.h"
 #include "test/runtime/TrainingPlan.h"

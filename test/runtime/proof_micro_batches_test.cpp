@@ -6,8 +6,8 @@
 
 #include "runtime/plan/Dataflow.h"
 #include "runtime/plan/Digests.h"
+#include "runtime/plan/MemoryByKind.h"
 #include "runtime/plan/MicroBatches.h"
-#include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
 #include "test/runtime/SmallPlan.h"

@@ -5,7 +5,7 @@ sheaf_add_gtest(runtime_test
     base_atomic_file_test.cpp digests_test.cpp exec_files_test.cpp exec_parts_test.cpp exec_run_test.cpp happens_before_test.cpp io_checkpoint_test.cpp io_data_test.cpp io_formats_test.cpp io_kept_states_test.cpp io_pipe_test.cpp mixed_hosts_test.cpp plan_test.cpp
     proof_places_test.cpp proof_test.cpp state_saver_test.cpp step_work_test.cpp weight_shards_test.cpp
     ${PROJECT_SOURCE_DIR}/tools/sheaf-run/Options.cpp
-  LIBS SheafExec SheafOptions)
+  LIBS SheafExec SheafReports SheafOptions)
 add_dependencies(runtime_test sheaf_cpu)
 sheaf_test_paths(runtime_test kLibraries "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
 target_link_options(runtime_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
@@ -28,12 +28,12 @@ sheaf_add_gtest(measure_files_test SOURCES measure_files_test.cpp LIBS SheafMeas
 set_tests_properties(measure_files_test files_crash_test PROPERTIES RESOURCE_LOCK disk)
 
 sheaf_add_gtest(leaves_test SOURCES leaves_test.cpp LIBS SheafPlan)
-sheaf_add_gtest(plan_operands_test SOURCES plan_operands_test.cpp LIBS SheafPlan)
+sheaf_add_gtest(plan_operands_test SOURCES plan_operands_test.cpp LIBS SheafReports)
 sheaf_add_gtest(proof_evaluation_test SOURCES proof_evaluation_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_generations_test SOURCES proof_generations_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_micro_batches_test SOURCES proof_micro_batches_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_nodes_test SOURCES proof_nodes_test.cpp LIBS SheafPlan)
-sheaf_add_gtest(proof_transfers_test SOURCES proof_transfers_test.cpp LIBS SheafPlan)
+sheaf_add_gtest(proof_transfers_test SOURCES proof_transfers_test.cpp LIBS SheafReports)
 
 # The proof against runs of many steps.
 sheaf_add_gtest(proof_random_test

@@ -10,7 +10,7 @@
 #include "runtime/base/Json.h"
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
-#include "runtime/plan/Summary.h"
+#include "runtime/plan/MemoryByKind.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 #include "runtime/profile/Profile.h"
