@@ -31,21 +31,25 @@ void Trace::add(int64_t rank, int64_t step, const plan::Instruction& instruction
 }
 
 Status Trace::write() const {
-  io::ChromeTrace trace;
+  io::TraceEvents events;
   for (int64_t rank = 0; rank < plan_.ranks(); ++rank) {
     auto ours = spans_.begin() + rank * plan_.streams_size();
     // Other processes write their own ranks.
     if (std::all_of(ours, ours + plan_.streams_size(), [](auto& spans) { return spans.empty(); })) continue;
-    trace.nameProcess(rank, cat("rank ", rank));
+    events.processes.push_back({rank, cat("rank ", rank)});
     for (int stream = 0; stream < plan_.streams_size(); ++stream) {
-      trace.nameThread(rank, stream, plan_.streams(stream));
+      events.threads.push_back({rank, stream, plan_.streams(stream)});
       for (const Span& span : spans_[rank * plan_.streams_size() + stream])
-        trace.add(rank, stream, span.instruction->label(), plan::instructionKind(*span.instruction),
-                  microseconds(span.begin - start_), microseconds(span.end - span.begin),
-                  {{"step", span.step}, {"instruction", indices_.at(span.instruction)}});
+        events.slices.push_back({rank,
+                                 stream,
+                                 span.instruction->label(),
+                                 plan::instructionKind(*span.instruction),
+                                 microseconds(span.begin - start_),
+                                 microseconds(span.end - span.begin),
+                                 {{"step", span.step}, {"instruction", indices_.at(span.instruction)}}});
     }
   }
-  return std::move(trace).write(path_);
+  return io::writeChromeTrace(std::move(events), path_);
 }
 
 }  // namespace sheaf::exec

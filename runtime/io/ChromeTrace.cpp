@@ -1,36 +1,41 @@
 #include "runtime/io/ChromeTrace.h"
 
-#include <span>
-
-#include "runtime/base/AtomicFile.h"
-#include "runtime/base/Text.h"
-
 namespace sheaf::io {
+namespace {
 
-void ChromeTrace::nameThing(const char* what, int64_t process, int64_t thread, const std::string& name) {
-  events_.push_back(json::Object{
-      {"name", what}, {"ph", "M"}, {"pid", process}, {"tid", thread}, {"args", json::Object{{"name", name}}}});
+json::Object nameOf(const char* what, int64_t process, int64_t thread, std::string name) {
+  return {{"name", what},
+          {"ph", "M"},
+          {"pid", process},
+          {"tid", thread},
+          {"args", json::Object{{"name", std::move(name)}}}};
 }
 
-void ChromeTrace::add(int64_t process, int64_t thread, const std::string& name, const std::string& kind, double begin,
-                      double duration, json::Object arguments) {
-  events_.push_back(json::Object{{"name", name},
-                                 {"cat", kind},
-                                 {"ph", "X"},
-                                 {"pid", process},
-                                 {"tid", thread},
-                                 {"ts", begin},
-                                 {"dur", duration},
-                                 {"args", std::move(arguments)}});
-}
+}  // namespace
 
-Status ChromeTrace::write(const std::string& path) && {
-  const std::string text =
-      json::write(json::Object{{"traceEvents", std::move(events_)}, {"displayTimeUnit", "ms"}}) + "\n";
-  Expected<AtomicFile> file = AtomicFile::create(path);
-  if (!file.ok()) return Status::error(cat("--trace: ", file.status().message()));
-  SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
-  return file->commit();
+Status writeChromeTrace(TraceEvents events, const std::string& path) {
+  json::Array list;
+  for (TraceEvents::Process& one : events.processes)
+    list.push_back(nameOf("process_name", one.process, 0, std::move(one.name)));
+  for (TraceEvents::Thread& one : events.threads)
+    list.push_back(nameOf("thread_name", one.process, one.thread, std::move(one.name)));
+  for (TraceEvents::Slice& slice : events.slices)
+    list.push_back(json::Object{{"name", std::move(slice.name)},
+                                {"cat", std::move(slice.kind)},
+                                {"ph", "X"},
+                                {"pid", slice.process},
+                                {"tid", slice.thread},
+                                {"ts", slice.begin},
+                                {"dur", slice.duration},
+                                {"args", std::move(slice.arguments)}});
+  for (TraceEvents::Count& count : events.counts)
+    list.push_back(json::Object{{"name", std::move(count.counter)},
+                                {"ph", "C"},
+                                {"pid", count.process},
+                                {"ts", count.time},
+                                {"args", json::Object{{"bytes", count.bytes}}}});
+  const json::Object root{{"traceEvents", std::move(list)}, {"displayTimeUnit", "ms"}};
+  return writeTraceFile(path, json::write(root) + "\n");
 }
 
 }  // namespace sheaf::io

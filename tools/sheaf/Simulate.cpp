@@ -128,45 +128,43 @@ void printJson(const Result& result, const plan::Plan& plan, const profile::Prof
   out::printf("%s\n", json::write(std::move(root), 2).c_str());
 }
 
-// The last simulated step, in the format of `Trace`.
-template <typename Trace>
-void addSlices(Trace& trace, const Simulation& s, const plan::Plan& plan) {
+// The last simulated step, with a thread for each stream, and a counter for each kind of buffer: the bytes of a rank
+// that live.
+io::TraceEvents traceOf(const Simulation& s, const plan::Plan& plan) {
+  io::TraceEvents events;
+  events.processes.push_back({0, cat(plan.model(), ", predicted")});
+  for (int stream = 0; stream < plan.streams_size(); ++stream)
+    events.threads.push_back({0, stream, plan.streams(stream)});
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   for (size_t op = 0; op < s.loop.instructions.size(); ++op) {
     const int index = s.loop.instructions[op];
     const plan::Instruction& instruction = *step[static_cast<size_t>(index)];
     // The instruction's work on any machine, so that a measured trace shows its distance to the roofline.
     const profile::Work work = profile::workOf(instruction, plan);
-    trace.add(0, instruction.stream(), instruction.label(), plan::instructionKind(instruction),
-              s.timeline.begin[op] * 1e6, (s.timeline.end[op] - s.timeline.begin[op]) * 1e6,
-              {{"instruction", index},
-               {"alone", s.loop.loop.ops[op].seconds * 1e6},
-               {"flops", work.flops},
-               {"bytes", work.bytes},
-               {"type", work.tf32 ? "tf32" : plan::word(work.type)}});
+    events.slices.push_back({0,
+                             instruction.stream(),
+                             instruction.label(),
+                             plan::instructionKind(instruction),
+                             s.timeline.begin[op] * 1e6,
+                             (s.timeline.end[op] - s.timeline.begin[op]) * 1e6,
+                             {{"instruction", index},
+                              {"alone", s.loop.loop.ops[op].seconds * 1e6},
+                              {"flops", work.flops},
+                              {"bytes", work.bytes},
+                              {"type", work.tf32 ? "tf32" : plan::word(work.type)}}});
   }
-}
-
-// With a thread for each stream, and a counter for each kind of buffer: the bytes of a rank that live.
-Status writePerfetto(const Simulation& s, const plan::Plan& plan, const std::string& path) {
-  io::PerfettoTrace trace;
-  trace.nameProcess(0, cat(plan.model(), ", predicted"));
-  for (int stream = 0; stream < plan.streams_size(); ++stream) trace.nameThread(0, stream, plan.streams(stream));
-  addSlices(trace, s, plan);
   std::vector<uint64_t> last(plan::CONSTANTS + 1, 0);
   for (const MemoryUse& use : memoryUseOf(plan, lifetimesOf(plan, s.loop, s.timeline)))
     for (size_t kind = 0; kind < last.size(); ++kind)
       if (use.bytes[kind] != last[kind])
-        trace.count(0, plan::word(static_cast<plan::BufferKind>(kind)), use.seconds * 1e6,
-                    last[kind] = use.bytes[kind]);
-  return std::move(trace).write(path);
+        events.counts.push_back(
+            {0, plan::word(static_cast<plan::BufferKind>(kind)), use.seconds * 1e6, last[kind] = use.bytes[kind]});
+  return events;
 }
 
 Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string& path, const std::string& format) {
-  if (format == "perfetto") return writePerfetto(s, plan, path);
-  io::ChromeTrace trace;
-  addSlices(trace, s, plan);
-  return std::move(trace).write(path);
+  io::TraceEvents events = traceOf(s, plan);
+  return format == "perfetto" ? io::writePerfettoTrace(events, path) : io::writeChromeTrace(std::move(events), path);
 }
 
 struct SimulateOptions {
@@ -225,14 +223,13 @@ Command simulateCommand() {
         Row::text<&O::trace>(
             "--trace", "FILE",
             "Write when each instruction ran, for chrome://tracing or Perfetto, as `sheaf-run --trace` "
-            "does.")
+            "does, with counters of the memory that lives, by kind.")
             .writes([](const options::Given& given) {
               return given.is("--format", "perfetto") ? std::vector<std::string>{"perfetto", "pftrace"}
                                                       : std::vector<std::string>{"json"};
             }),
         Row::word<&O::format>("--format", {"chrome", "perfetto"},
-                              "Format of --trace: JSON as `sheaf-run` writes it, or Perfetto's protobuf, with counters "
-                              "of the memory that lives, by kind.")}}};
+                              "Format of --trace: JSON as `sheaf-run` writes it, or Perfetto's protobuf.")}}};
   return command(std::move(table), simulate);
 }
 

@@ -64,7 +64,7 @@ def simulated(session, plan):
     """(What `sheaf simulate` prints, its trace's events)."""
     trace = session.folder() / "trace.json"
     printed = json.loads(session.succeed("sheaf", "simulate", plan, "--profile", "cpu", "--json", "--trace", trace).out)
-    return printed, json.loads(trace.read_text())["traceEvents"]
+    return printed, [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
 
 
 def instructions(session, plan):
@@ -325,6 +325,23 @@ def perfetto(session, name):
         else:
             slices.setdefault(where, []).append((kind, packet[8], event.get(23, b"").decode(), event.get(22, b"").decode()))
     expect_perfetto(shown(session, name), slices, counts)
+    expect_perfetto(shown(session, name), *chrome(session, name))
+
+
+def chrome(session, name):
+    """The slices and counters of the same step in Chrome's format."""
+    trace = session.folder() / "trace.json"
+    session.succeed("sheaf", "simulate", compiled(session, name), "--profile", "cpu", "--json", "--trace", trace)
+    events, slices, counts = json.loads(trace.read_text())["traceEvents"], {}, {}
+    streams = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    for event in events:
+        begin = round(event.get("ts", 0) * 1e3)
+        if event["ph"] == "X":
+            slices.setdefault(streams[event["tid"]], []).extend([(1, begin, event["name"], event["cat"]),
+                                                                 (2, round((event["ts"] + event["dur"]) * 1e3), "", "")])
+        elif event["ph"] == "C":
+            counts.setdefault(event["name"], []).append((begin, event["args"]["bytes"]))
+    return slices, counts
 
 
 def expect_perfetto(data, slices, counts):
