@@ -1,8 +1,9 @@
-# What `cmake --install` puts under the prefix: the tools, the device libraries that sheaf-run looks for in ../lib, man
-# pages, completion for bash and zsh, and the licence. libMLIR and libLLVM stay where Debian has them.
+# What `cmake --install` puts under the prefix: the tools, the libraries that sheaf-run loads from ../lib, man pages,
+# completion for bash and zsh, and the licence. libMLIR and libLLVM stay where Debian has them.
 include(GNUInstallDirs)
 install(TARGETS sheaf sheaf-opt sheaf-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS sheaf_cpu LIBRARY DESTINATION lib)
+set(SHEAF_LOADED_LIBRARIES sheaf_cpu sheaf_measure sheaf_same)
+install(TARGETS ${SHEAF_LOADED_LIBRARIES} LIBRARY DESTINATION lib)
 # Those that are there: for GPUs and MPI. `make install` builds them first.
 set(SHEAF_OPTIONAL_LIBRARIES "")
 foreach(target sheaf_cuda sheaf_mpi_openmpi sheaf_mpi_mpich)
@@ -11,7 +12,7 @@ foreach(target sheaf_cuda sheaf_mpi_openmpi sheaf_mpi_mpich)
     install(TARGETS ${target} LIBRARY DESTINATION lib OPTIONAL)
   endif()
 endforeach()
-add_custom_target(sheaf_devices DEPENDS sheaf_cpu ${SHEAF_OPTIONAL_LIBRARIES})
+add_custom_target(sheaf_devices DEPENDS ${SHEAF_LOADED_LIBRARIES} ${SHEAF_OPTIONAL_LIBRARIES})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # Man pages and completion come from the tools themselves.
@@ -28,7 +29,8 @@ set(SHEAF_DIST_OPTIONS COMPONENT dist EXCLUDE_FROM_ALL)
 set_target_properties(sheaf_cpu PROPERTIES INSTALL_RPATH "$ORIGIN")
 target_link_options(sheaf_cpu PRIVATE "LINKER:--disable-new-dtags")
 install(TARGETS sheaf-run RUNTIME DESTINATION bin ${SHEAF_DIST_OPTIONS})
-install(TARGETS sheaf_cpu RUNTIME_DEPENDENCY_SET sheaf_dist LIBRARY DESTINATION lib ${SHEAF_DIST_OPTIONS})
+install(TARGETS ${SHEAF_LOADED_LIBRARIES} RUNTIME_DEPENDENCY_SET sheaf_dist
+  LIBRARY DESTINATION lib ${SHEAF_DIST_OPTIONS})
 set(SHEAF_SYSTEM_LIBRARIES "^ld-linux" "^lib(c|m|stdc\\+\\+|gcc_s|pthread|dl|rt)\\.so" "^lib(cuda|cudart|cublas|cublasLt|nccl)\\.so")
 install(RUNTIME_DEPENDENCY_SET sheaf_dist PRE_EXCLUDE_REGEXES ${SHEAF_SYSTEM_LIBRARIES}
   LIBRARY DESTINATION lib ${SHEAF_DIST_OPTIONS})
@@ -46,7 +48,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION . ${SHEAF_DIST_OPTIONS})
 set(SHEAF_WHEEL_OPTIONS COMPONENT wheel EXCLUDE_FROM_ALL)
 if(TARGET sheaf_portable)
   install(TARGETS sheaf-run RUNTIME DESTINATION bin ${SHEAF_WHEEL_OPTIONS})
-  install(TARGETS sheaf_portable sheaf_cpu RUNTIME_DEPENDENCY_SET sheaf_wheel
+  install(TARGETS sheaf_portable ${SHEAF_LOADED_LIBRARIES} RUNTIME_DEPENDENCY_SET sheaf_wheel
     RUNTIME DESTINATION bin ${SHEAF_WHEEL_OPTIONS} LIBRARY DESTINATION lib ${SHEAF_WHEEL_OPTIONS})
   install(RUNTIME_DEPENDENCY_SET sheaf_wheel PRE_EXCLUDE_REGEXES ${SHEAF_SYSTEM_LIBRARIES}
     LIBRARY DESTINATION lib ${SHEAF_WHEEL_OPTIONS})

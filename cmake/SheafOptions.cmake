@@ -100,6 +100,17 @@ function(sheaf_runtime_library name)
   endif()
 endfunction()
 
+# sheaf_loaded_library(name sources...): a shared library of the runtime that programs load where it is asked for. The
+# runtime's static libraries are linked in, and the linker hides what comes from them: GCC exports explicit
+# specializations of function templates (plan::wordTable) in spite of -fvisibility=hidden. So the library offers one
+# function, and needs nothing of the program but the plan's messages and protobuf-lite, of which a process must have one
+# copy.
+function(sheaf_loaded_library name)
+  add_library(${name} SHARED ${ARGN})
+  sheaf_runtime_options(${name})
+  target_link_options(${name} PRIVATE "LINKER:--exclude-libs,ALL")
+endfunction()
+
 # sheaf_runtime_options(target): sets -O3, hidden symbols and our warnings.
 function(sheaf_runtime_options name)
   target_compile_options(${name} PRIVATE -O3)

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "runtime/base/Text.h"
+#include "runtime/exec/OptionalLibraries.h"
 #include "runtime/plan/Digests.h"
-#include "runtime/plan/Same.h"
 #include "runtime/plan/Verify.h"
 
 namespace sheaf::exec {
@@ -21,11 +21,13 @@ Expected<ChosenPlan> choosePlan(const std::vector<std::string>& paths, int64_t r
     if (!sound.ok()) return Status::error(cat(path, ": ", sound.message()));
     plans.push_back(std::move(*plan));
   }
+  Expected<plan::ComparePlans> compare = loadComparison();
+  if (!compare.ok()) return compare.status();
   std::vector<std::string> notes;
   // By what is known of one step; that every step computes it is a matter of each plan's proof.
   std::vector<bool> followed(plans.size(), false);
   for (size_t i = 1; i < plans.size(); ++i) {
-    Expected<plan::Comparison> comparison = plan::comparePlans(*plans[0], paths[0], *plans[i], paths[i]);
+    Expected<plan::Comparison> comparison = (*compare)(*plans[0], paths[0], *plans[i], paths[i]);
     if (!comparison.ok()) return comparison.status();
     if (comparison->difference)
       return Status::error(cat(paths[0], " and ", paths[i],

@@ -13,6 +13,7 @@
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/Job.h"
 #include "runtime/exec/Machine.h"
+#include "runtime/exec/OptionalLibraries.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Probe.h"
 #include "runtime/plan/Proof.h"
@@ -35,6 +36,8 @@ class Measurer {
       : options_(options), control_(control), job_(job) {}
 
   Status execute() {
+    Expected<measure::MeasureProfile> measureProfile = loadMeasure();
+    if (!measureProfile.ok()) return measureProfile.status();
     SHEAF_RETURN_IF_ERROR(readProbe());
     SHEAF_RETURN_IF_ERROR(settle());
     Expected<Device*> device = loadDevice(target_);
@@ -48,7 +51,7 @@ class Measurer {
     auto print = [](const std::string& what) { out::fprintf(stderr, "sheaf-run: %s\n", what.c_str()); };
     if (job_.first() && !options_.quiet) measured_.progress = print;
     if (job_.first() && job_.lacksSecret()) print(cat("warning: ", Job::kNoSecret));
-    Expected<profile::Profile> profile = measure::measureMachine(**device, measured_);
+    Expected<std::string> profile = (*measureProfile)(**device, measured_);
     if (!profile.ok()) return profile.status();
     if (!file_) return {};
     SHEAF_RETURN_IF_ERROR(writeProfile(*profile, *file_));
@@ -177,9 +180,8 @@ measure::MeasureOptions thisMachine(const std::string& file) {
   return options;
 }
 
-Status writeProfile(const profile::Profile& profile, AtomicFile& file) {
-  const std::string text = json::write(profile.toJson(), 1) + "\n";
-  Status written = file.write(std::as_bytes(std::span(text)));
+Status writeProfile(const std::string& profile, AtomicFile& file) {
+  Status written = file.write(std::as_bytes(std::span(profile)));
   return written.ok() ? file.commit() : written;
 }
 

@@ -14,8 +14,8 @@ namespace sheaf::exec {
 // Options filled with the facts of this machine, without kernels. The profile is named after the file.
 measure::MeasureOptions thisMachine(const std::string& file);
 
-// Writes the profile as JSON.
-Status writeProfile(const profile::Profile& profile, AtomicFile& file);
+// Writes a profile's text.
+Status writeProfile(const std::string& profile, AtomicFile& file);
 
 // Measures with the probe plan options.plan and writes the profile options.measure. Under a launcher, all processes of
 // the job measure together.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "runtime/base/Json.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/process/SubGroup.h"
 #include "runtime/measure/MeasureDisk.h"
@@ -138,6 +139,12 @@ Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& 
   data.slowdown = slowdown->value;
   data.slowdownSource = slowdown->source;
   return profile::Profile(std::move(data));
+}
+
+Expected<std::string> measureProfile(Device& device, const MeasureOptions& options) {
+  Expected<profile::Profile> profile = measureMachine(device, options);
+  if (!profile.ok()) return profile.status();
+  return json::write(profile->toJson(), 1) + "\n";
 }
 
 }  // namespace sheaf::measure

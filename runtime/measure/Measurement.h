@@ -1,4 +1,5 @@
-// Measures the machine, or the GPUs, that ranks run on, and makes its profile: `sheaf profile`, `sheaf-run --measure`.
+// Measures the machine, or the GPUs, that ranks run on, and makes its profile. `sheaf profile` links this,
+// `sheaf-run --measure` loads it.
 #pragma once
 
 #include <cstdint>
@@ -42,5 +43,10 @@ struct MeasureOptions {
 
 // In a job of several processes, all of them call this together and get the same profile, but for the disk.
 Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& options);
+// Returns the text of the profile's file.
+Expected<std::string> measureProfile(Device& device, const MeasureOptions& options);
+
+// The type of measureProfile(), which libsheaf_measure.so exports as sheaf_measure_profile (extern "C").
+using MeasureProfile = Expected<std::string> (*)(Device& device, const MeasureOptions& options);
 
 }  // namespace sheaf::measure

@@ -269,12 +269,6 @@ class Comparer {
 
 }  // namespace
 
-std::string Difference::text() const {
-  std::string text = cat(subject, " is ", first, " and ", second);
-  if (!options.empty()) text += cat("; of the options, ", options);
-  return remedy.empty() ? text : cat(text, "; ", remedy);
-}
-
 Expected<Comparison> compareInstructions(const Plan& first, const std::string& firstName, const Plan& second,
                                          const std::string& secondName, std::optional<uint64_t> most) {
   // What makes each value is kept where there is a difference to explain.

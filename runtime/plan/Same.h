@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/Status.h"
+#include "runtime/base/Text.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::plan {
@@ -18,7 +19,14 @@ struct Difference {
   std::string options;        // options of `sheaf compile` that only one of them was given; may be empty
   std::string remedy;         // "compile both with --leaves 8"
   bool certain = true;        // false: terms of instructions differ, which may still give the same bits
-  std::string text() const;   // "the number of leaves is 8 and 4; compile both with --leaves 8"
+
+  // "the number of leaves is 8 and 4; compile both with --leaves 8". Inline, because runs load comparePlans() and do
+  // not link this library.
+  std::string text() const {
+    std::string text = cat(subject, " is ", first, " and ", second);
+    if (!options.empty()) text += cat("; of the options, ", options);
+    return remedy.empty() ? text : cat(text, "; ", remedy);
+  }
 };
 
 struct Comparison {
@@ -43,5 +51,9 @@ inline constexpr uint64_t kQuickPieces = uint64_t{1} << 22;
 // Compares origins, and then instructions if that takes at most kQuickPieces a plan: a note says if it does not.
 Expected<Comparison> comparePlans(const Plan& first, const std::string& firstName, const Plan& second,
                                   const std::string& secondName);
+
+// The type of comparePlans(), which libsheaf_same.so exports as sheaf_compare_plans (extern "C").
+using ComparePlans = Expected<Comparison> (*)(const Plan& first, const std::string& firstName, const Plan& second,
+                                              const std::string& secondName);
 
 }  // namespace sheaf::plan

@@ -187,12 +187,12 @@ def probe(tools, kit):
 
 
 def install_runtime(build, cuda12, kit):
-    """sheaf-run with the CUDA device, and the tests of it."""
+    """sheaf-run with the CUDA device and the libraries of the runtime itself, and the tests of it."""
     dist.install(build, kit / "runtime")
     if not (kit / "runtime" / "lib" / "libsheaf_cuda.so").exists():
         raise RuntimeError("the build has no CUDA device (libsheaf_cuda.so); it needs a CUDA toolkit")
     for library in (kit / "runtime" / "lib").iterdir():
-        if library.name != "libsheaf_cuda.so":
+        if library.name not in ("libsheaf_cuda.so", "libsheaf_measure.so", "libsheaf_same.so"):
             library.unlink()
     for folder, name in ((build, "cuda13"), (cuda12, "cuda12")):
         if not folder:

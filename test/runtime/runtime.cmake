@@ -27,7 +27,7 @@ sheaf_add_gtest(measure_files_test SOURCES measure_files_test.cpp LIBS SheafMeas
 # Tests that keep the disk busy do not run at the same time.
 set_tests_properties(measure_files_test files_crash_test PROPERTIES RESOURCE_LOCK disk)
 
-sheaf_add_gtest(leaves_test SOURCES leaves_test.cpp LIBS SheafPlan)
+sheaf_add_gtest(leaves_test SOURCES leaves_test.cpp LIBS SheafSame)
 sheaf_add_gtest(plan_operands_test SOURCES plan_operands_test.cpp LIBS SheafReports)
 sheaf_add_gtest(proof_evaluation_test SOURCES proof_evaluation_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_generations_test SOURCES proof_generations_test.cpp LIBS SheafPlan)

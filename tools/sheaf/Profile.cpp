@@ -36,7 +36,7 @@ int measureHere(measure::MeasureOptions options, const std::string& output) {
   if (!compileProbe({}, options.ranks, options.kernels)) return 1;
   options.samples = plan::samplesOf(options.kernels);
   options.progress = note;
-  Expected<profile::Profile> measured = measure::measureMachine(**device, options);
+  Expected<std::string> measured = measure::measureProfile(**device, options);
   if (!measured.ok()) return fail(measured.status().message());
   if (Status written = exec::writeProfile(*measured, *file); !written.ok()) return fail(written.message());
   note(cat("wrote ", writtenPath(output), ": a profile; give it to --profile"));

@@ -37,6 +37,7 @@ def cases(session):
         yield Case(f"commands/on-nan/{policy}", lambda p=policy: on_nan(session, p))
     yield Case("commands/help", lambda: helps(session))
     yield Case("commands/run-is-lean", lambda: run_is_lean(session))
+    yield Case("commands/no-library", lambda: no_library(session))
 
 
 def compile_to(session, phase):
@@ -338,7 +339,7 @@ def examples(session):
 
 
 def run_is_lean(session):
-    """A running sheaf-run has neither MLIR, LLVM, ONNX, MPI nor OpenSSL mapped, and needs the model's weights only."""
+    """A running sheaf-run has neither MLIR, LLVM, ONNX, MPI nor OpenSSL mapped, nor what measures and compares, and needs the model's weights only."""
     config, seen = CONFIGS["gpt2-tiny"], set()
 
     def watch(process):
@@ -351,5 +352,23 @@ def run_is_lean(session):
     plan = session.plan(config.model, 2, 3, 8, config.options)
     session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 20, watch=watch)
     expect(any("libsheaf_cpu" in s for s in seen), f"libsheaf_cpu was never mapped: {sorted(seen)}")
-    foreign = sorted(s for s in seen if re.search(r"(?i)lib(mlir|llvm|onnx|clang|python|mpi|mpich|sheaf_mpi|crypto|ssl)", s))
+    foreign = sorted(s for s in seen if re.search(r"(?i)lib(mlir|llvm|onnx|clang|python|mpi|mpich|sheaf_(mpi|measure|same)|crypto|ssl)", s))
     expect(not foreign, f"mapped: {', '.join(foreign)}")
+
+
+def no_library(session):
+    """A runtime without the libraries of --measure and of several plans runs one plan; where it needs one, it names that and its folder."""
+    config, folder = CONFIGS["mlp-momentum"], session.folder()
+    for name in ("bin", "lib"):
+        (folder / name).mkdir()
+    shutil.copy(session.tools / "sheaf-run", folder / "bin")
+    (folder / "lib" / "libsheaf_cpu.so").symlink_to((session.tools / "sheaf-run").resolve().parents[1] / "lib" / "libsheaf_cpu.so")
+    plan = session.plan(config.model, 1, 0, 8, config.options)
+    run = [plan, *data_arguments(config), "--steps", 1]
+    session.succeed(folder / "bin" / "sheaf-run", *run)
+    for library, command in (("libsheaf_measure.so", (plan, "--measure", folder / "p.json")), ("libsheaf_same.so", (plan, *run))):
+        expect_short_error(session.call(folder / "bin" / "sheaf-run", *command), [library, "SHEAF_LIBRARY_PATH"])
+        # With the library the command gets further.
+        (folder / "lib" / library).symlink_to((session.tools / "sheaf-run").resolve().parents[1] / "lib" / library)
+        done = session.call(folder / "bin" / "sheaf-run", *command)
+        expect(library not in done.err and ("is a training plan" in done.err if "--measure" in command else done.code == 0), done.err)

@@ -47,6 +47,11 @@ def trains_elsewhere(session):
                          capture_output=True, text=True, env=library_limits())
     expect(run.returncode == 0, run.stderr)
     expect_reference(config, read_log(log)[0])
+    # The archive has the libraries that are loaded on demand: several plans are compared, and --measure refuses a training plan.
+    for command, code, said in (([plan, plan, "--ranks", "2", *data_arguments(config), "--steps", "1"], 0, ""),
+                                ([plan, "--measure", where / "p.json"], 1, "is a training plan")):
+        run = subprocess.run([runtime / "bin" / "sheaf-run", *command], capture_output=True, text=True, env=library_limits())
+        expect(run.returncode == code and said in run.stderr, run.stderr)
 
 
 def needs(file):

@@ -153,7 +153,7 @@ def prefix(session):
     done = subprocess.run(["cmake", "--install", build, "--prefix", where / "usr"], capture_output=True, text=True)
     expect(done.returncode == 0, done.stdout + done.stderr)
     files = {str(p.relative_to(where / "usr")) for p in (where / "usr").rglob("*") if p.is_file()}
-    for name in ("bin/sheaf", "bin/sheaf-run", "bin/sheaf-opt", "lib/libsheaf_cpu.so", "share/man/man1/sheaf.1", "share/man/man1/sheaf-compile.1",
+    for name in ("bin/sheaf", "bin/sheaf-run", "bin/sheaf-opt", "lib/libsheaf_cpu.so", "lib/libsheaf_measure.so", "lib/libsheaf_same.so", "share/man/man1/sheaf.1", "share/man/man1/sheaf-compile.1",
                  "share/man/man1/sheaf-run.1", "share/bash-completion/completions/sheaf", "share/zsh/site-functions/_sheaf-run",
                  "share/doc/sheaf/LICENSE"):
         expect(name in files, f"{name} is not installed; there are {sorted(files)}")
@@ -186,4 +186,6 @@ def debian(session):
     for name in ("share/man/man1/sheaf-compile.1.gz", "share/doc/sheaf/copyright", "share/zsh/vendor-completions/_sheaf",
                  "share/doc/sheaf/third-party/LLVM-and-MLIR.txt"):
         expect((where / "root" / "usr" / name).exists(), f"the package has no {name}")
+    for name in ("cpu", "measure", "same"):
+        expect((where / "root" / "usr" / "lib" / f"libsheaf_{name}.so").exists(), f"the package has no libsheaf_{name}.so")
     trains(session, where / "root" / "usr" / "bin", where)

@@ -85,7 +85,8 @@ def contents(session):
             made = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             expect((f"sha256={made}", str(len(content))) == (digest, size), f"the record of {name} is wrong")
         metadata = archive.read(f"{info}/METADATA").decode()
-    for name in ("sheaf/py.typed", "sheaf/native/bin/sheaf", "sheaf/native/bin/sheaf-run", "sheaf/native/lib/libsheaf_cpu.so"):
+    for name in ("sheaf/py.typed", "sheaf/native/bin/sheaf", "sheaf/native/bin/sheaf-run",
+                 *(f"sheaf/native/lib/libsheaf_{library}.so" for library in ("cpu", "measure", "same"))):
         expect(name in names, f"the wheel has no {name}")
     expect(re.findall(r"(?m)^Requires-Dist: (.*)$", metadata) == ["numpy"], metadata[:400])
     listed = re.findall(r"(?m)^License-File: (.*)$", metadata)
