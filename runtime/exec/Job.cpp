@@ -7,7 +7,7 @@
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/process/Launcher.h"
-#include "runtime/comm/shared/SharedMemory.h"
+#include "runtime/comm/shared/MemoryId.h"
 #include "runtime/exec/Machine.h"
 
 namespace sheaf::exec {

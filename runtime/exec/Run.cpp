@@ -13,7 +13,7 @@
 #include "runtime/base/SuspendDetector.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/WrittenPath.h"
-#include "runtime/comm/transport/ProcessCommunicator.h"
+#include "runtime/comm/transport/ExchangeBytes.h"
 #include "runtime/exec/CopiedWeights.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/EvaluationRunner.h"

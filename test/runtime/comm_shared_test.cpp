@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/comm/process/SubGroup.h"
+#include "runtime/comm/shared/MemoryId.h"
 #include "runtime/comm/shared/SharedMemory.h"
 #include "runtime/comm/socket/SocketTransport.h"
 #include "runtime/comm/transport/ProcessCommunicator.h"

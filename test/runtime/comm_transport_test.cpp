@@ -10,6 +10,7 @@
 #include <span>
 #include <thread>
 
+#include "runtime/comm/transport/ExchangeBytes.h"
 #include "runtime/comm/transport/ProcessCommunicator.h"
 #include "test/runtime/Collectives.h"
 #include "test/runtime/Transports.h"

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "runtime/base/Status.h"
@@ -34,13 +33,5 @@ class SharedMemory {
 
   std::vector<std::span<std::byte>> blocks_;
 };
-
-// Names the memory that this process can share: equal for two processes that can reach each other by UNIX sockets and
-// belong to one user. The environment variable SHEAF_HOST, if it is set, replaces it.
-std::string memoryId(const char* sheafHost);
-
-// How many consecutive processes share memory, given their memoryIds in rank order: the largest number that divides
-// the job into blocks of processes with equal names.
-int64_t processesPerNode(const std::vector<std::string>& ids);
 
 }  // namespace sheaf::comm

@@ -16,12 +16,6 @@
 
 namespace sheaf::comm {
 
-// Bytes that each rank takes for one communicator of the plan to receive values that it sums; none where all ranks that
-// meet in it are on one node. `nodes`: those that share memory, not the plan's.
-uint64_t exchangeBytes(const plan::Plan& plan, uint32_t communicator, int64_t nodes);
-// The same for all communicators.
-uint64_t exchangeBytes(const plan::Plan& plan, int64_t nodes);
-
 class ProcessCommunicator : public Communicator {
  public:
   // The ranks of this process's node: their number, and those that this process has, counted within the node.
@@ -29,7 +23,7 @@ class ProcessCommunicator : public Communicator {
     int64_t count = 1, first = 0, own = 1;
   };
   // `nodes` has one process of each node, all with the same place in theirs; `transport` is between them. shared:
-  // where the node has several processes. exchangeBytes: as above. The group and the signal must outlive it.
+  // where the node has several processes. exchangeBytes: see ExchangeBytes.h. The group and the signal must outlive it.
   ProcessCommunicator(const ProcessGroup& nodes, NodeRanks ranks, int64_t number, Transport& transport,
                       uint64_t exchangeBytes, AbortSignal& abort, int spins, Rendezvous::Shared shared = {});
 

@@ -8,6 +8,7 @@
 #include "runtime/comm/local/LocalCommunicator.h"
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/comm/socket/SocketTransport.h"
+#include "runtime/comm/transport/ExchangeBytes.h"
 #include "runtime/comm/transport/ProcessCommunicator.h"
 #include "runtime/comm/transport/SubTransport.h"
 #include "runtime/device/cpu/CpuContext.h"
