@@ -109,6 +109,14 @@ function(sheaf_loaded_library name)
   add_library(${name} SHARED ${ARGN})
   sheaf_runtime_options(${name})
   target_link_options(${name} PRIVATE "LINKER:--exclude-libs,ALL")
+  sheaf_link_map(${name})
+endfunction()
+
+# sheaf_link_map(name): also writes maps/FILE.map, in which test/structure/linked.py finds the objects that are linked in.
+set(SHEAF_LINK_MAPS ${PROJECT_BINARY_DIR}/maps)
+file(MAKE_DIRECTORY ${SHEAF_LINK_MAPS})
+function(sheaf_link_map name)
+  target_link_options(${name} PRIVATE "LINKER:-Map=${SHEAF_LINK_MAPS}/$<TARGET_FILE_NAME:${name}>.map")
 endfunction()
 
 # sheaf_runtime_options(target): sets -O3, hidden symbols and our warnings.

@@ -82,6 +82,8 @@ ALLOWED = (
     Allowed("end to end", r"endings/threads", lambda m: os.getuid() != 0, "only root"),
     # ThreadSanitizer finds the race on which the test is built.
     Allowed("GoogleTest", r"cuda_test/EmulatedGpu\.GraphsOrderOnlyWhatTheirEdgesOrder", lambda m: m.sanitized),
+    # Instrumented code refers to other objects, so that others are linked.
+    Allowed("lit", r".*structure/linked\.test", lambda m: m.sanitized),
     # Instrumented tools are slow, keep shadow memory of their own and need their sanitizer's library.
     Allowed("end to end", r"(kernels|precision|kit)/.*", lambda m: m.sanitized, "instrumented (tools|devices) would take long|a large model"),
     Allowed("end to end", r"memory/.*", lambda m: m.sanitized, "shadow memory"),
