@@ -94,9 +94,7 @@ void ZeroLowering::addUp(zero::AccumulateOp op, ArrayRef<Operand> terms, Operand
     rest.back().access = kRead;
     return addUp(op, rest, destination);
   }
-  int64_t columns = elements % 32 ? elements : 32;
-  while (elements % 32 == 0 && columns < 1024 && elements % (columns * 2) == 0) columns *= 2;
-  const int64_t rows = elements / columns, block = std::max<int64_t>(1, std::min<int64_t>(rows, 16384 / columns));
+  const auto [rows, columns, block] = ArrayGrid(elements);
   const auto type = RankedTensorType::get({rows, columns}, whole.getElementType());
   // The fusion's operands are placeholders; only its region and the addresses matter.
   OpBuilder builder(op);

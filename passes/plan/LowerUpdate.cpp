@@ -7,6 +7,12 @@ using namespace mlir;
 
 namespace sheaf::plan_ir {
 
+ArrayGrid::ArrayGrid(int64_t elements) : columns(elements % 32 ? elements : 32) {
+  while (elements % 32 == 0 && columns < 1024 && elements % (columns * 2) == 0) columns *= 2;
+  rows = elements / columns;
+  block = std::max<int64_t>(1, std::min<int64_t>(rows, 16384 / columns));
+}
+
 ZeroLowering::Group ZeroLowering::groupOf(zero::BucketOp bucket) {
   auto groups = from_.module->getAttrOfType<ArrayAttr>("train.groups");
   if (!groups || !bucket.getOptimizer()) return {};
@@ -93,9 +99,7 @@ LogicalResult ZeroLowering::lowerUpdate(zero::UpdateOp op) {
   int64_t n = cast<RankedTensorType>(op.getGradient().getType()).getNumElements();
 
   // The update as a fusion over [rows, columns] of the elements; scalars are broadcast.
-  int64_t columns = 32;
-  while (columns < 1024 && n % (columns * 2) == 0) columns *= 2;
-  int64_t rows = n / columns, block = std::max<int64_t>(1, std::min<int64_t>(rows, 16384 / columns));
+  const auto [rows, columns, block] = ArrayGrid(n);
   Type element = Float32Type::get(op.getContext());
   auto full = RankedTensorType::get({rows, columns}, element), one = RankedTensorType::get({1, 1}, element);
   auto narrow = storage.master ? full.clone(storage.op.getElementType()) : RankedTensorType();

@@ -150,8 +150,8 @@ void ZeroLowering::lowerNorm(zero::GradientNormOp op) {
 void ZeroLowering::lowerSquareSum(zero::SquareSumOp op) {
   const BucketStorage& storage = *storageOf(op);
   const Location at = places_.of(op.getGradient()), to = places_.of(op.getResult());
-  // Where the gradient is more than the rank's shard, the rank sums its shard of it, as at every other stage: that are
-  // the shards of its leaves, each of which is summed from its own start.
+  // A rank that holds more of the gradient than its shard sums its shard alone, as at every other stage: the shards of
+  // its leaves, each of which is summed from its own start.
   const int64_t width = widthOf(storage.gradientType), leafElements = storage.elements / from_.ranks / from_.leaves;
   const Operand shard = shardOf(at, storage.elements * width, from_.sharding.parts(1));
   const plan::SquareSumCall sum{.n = leafElements, .type = elementTypeOf(op.getGradient())};

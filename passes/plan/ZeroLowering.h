@@ -42,6 +42,13 @@ struct RuleScalars {
   llvm::SmallVector<std::pair<unsigned, double>> constants;
 };
 
+// The iteration space of a kernel over all elements of an array: rows x columns, in blocks of rows.
+struct ArrayGrid {
+  int64_t rows, columns, block;
+
+  explicit ArrayGrid(int64_t elements);
+};
+
 class ZeroLowering {
  public:
   ZeroLowering(LoweredModule& from, PlanBuilder& builder, Locations& places)

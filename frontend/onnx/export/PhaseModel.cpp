@@ -255,7 +255,7 @@ void Writer::plan(const plan::Plan& plan) {
       setBytes(*graph_->add_output(), name, of.bytes());
 }
 
-// What a buffer holds now; what it held before the run is an input of the graph.
+// Returns the name of a buffer's present content. Its content before the run is an input of the graph.
 const std::string& Writer::version(uint32_t buffer) {
   auto [at, unknown] = versions_.try_emplace(buffer);
   if (unknown) {

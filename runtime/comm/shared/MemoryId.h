@@ -11,8 +11,8 @@ namespace sheaf::comm {
 // belong to one user. The environment variable SHEAF_HOST, if it is set, replaces it.
 std::string memoryId(const char* sheafHost);
 
-// How many consecutive processes share memory, given their memoryIds in rank order: the largest number that divides
-// the job into blocks of processes with equal names.
+// Returns the number of consecutive processes that share memory, given their memoryIds in rank order: the largest one
+// that divides the job into blocks of processes with equal names.
 int64_t processesPerNode(const std::vector<std::string>& ids);
 
 }  // namespace sheaf::comm

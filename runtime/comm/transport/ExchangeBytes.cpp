@@ -31,7 +31,7 @@ Members membersOf(const plan::Plan& plan, uint32_t communicator, int64_t nodes) 
   return {static_cast<uint64_t>(ranks), static_cast<uint64_t>(reached)};
 }
 
-// Of one rank's values in the exchange memory.
+// Returns the bytes that one rank's values take in the exchange memory.
 uint64_t slotBytesFor(const plan::Plan& plan, uint32_t communicator, const Members& members) {
   const uint64_t ranks = members.ranks;
   uint64_t need = 0;
