@@ -6,8 +6,7 @@
 #include "llvm/ADT/SetVector.h"
 #include "passes/plan/Edits.h"
 #include "passes/plan/Finish.h"
-#include "runtime/plan/AccessHistory.h"
-#include "runtime/plan/Unrolled.h"
+#include "runtime/plan/Conflicts.h"
 
 namespace sheaf::plan_ir {
 namespace {
@@ -27,8 +26,14 @@ void eraseEvents(plan::Plan& plan) {
   }
 }
 
-// Returns the address of each buffer: its offset in its space or, before it has one, apart from all others.
-std::vector<uint64_t> basesOf(const plan::Plan& plan, bool placed) {
+// The address of each buffer, in all of the run.
+struct Bases {
+  std::vector<uint64_t> of;
+  uint64_t operator()(size_t, uint32_t buffer) const { return of[buffer]; }
+};
+
+// Each buffer's offset in its space or, before it has one, apart from all others.
+Bases basesOf(const plan::Plan& plan, bool placed) {
   std::vector<uint64_t> bases;
   uint64_t top = 0;
   for (const plan::Buffer& buffer : plan.buffers()) {
@@ -38,7 +43,7 @@ std::vector<uint64_t> basesOf(const plan::Plan& plan, bool placed) {
   // As if there were one: whatever writes either is ordered with all other accesses to both, in this step and the
   // next, and so it does not matter which of the two is where.
   for (const plan::Generation& generation : plan.generations()) bases[generation.next()] = bases[generation.current()];
-  return bases;
+  return {std::move(bases)};
 }
 
 bool isFetch(const plan::Instruction& instruction) {
@@ -55,7 +60,7 @@ bool isGather(const plan::Instruction& instruction) {
 class DependenceFinder {
  public:
   DependenceFinder(const plan::Plan& plan, bool placed)
-      : plan_(plan), placed_(placed), bases_(basesOf(plan, placed)), sequence_(plan) {
+      : plan_(plan), placed_(placed), sequence_(plan), conflicts_(sequence_, basesOf(plan, placed)) {
     for (size_t i = 0; i < sequence_.size(); ++i)
       if (!sequence_.isHost(i) && isFetch(*sequence_[i].instruction)) waiting_.insert(streamAt(i));
   }
@@ -79,20 +84,13 @@ class DependenceFinder {
     consumers.all.insert(sequence_[later].instruction);
   }
 
-  void access(size_t i, uint64_t begin, uint64_t end, bool write) {
-    auto conflict = [&](size_t earlier, uint64_t, uint64_t) { order(earlier, i); };
-    if (write)
-      history_.write(begin, end, i, conflict);
-    else
-      history_.read(begin, end, i, streamAt(i), conflict);
+  void access(size_t i) {
+    conflicts_.visit(i, [&](size_t earlier, uint32_t, uint64_t, uint64_t, plan::Conflict) { order(earlier, i); });
   }
 
   // The host issues nothing before all streams have drained.
   void visitHost(size_t i) {
-    for (size_t buffer = 0; buffer < bases_.size(); ++buffer)
-      if (const plan::Buffer& of = plan_.buffers(static_cast<int>(buffer)); of.persistent())
-        access(i, bases_[buffer], bases_[buffer] + of.bytes(), true);
-    history_.forget();
+    access(i);
     computed_.reset();
     communicated_.clear();
     stored_.clear(), freed_.clear();
@@ -114,10 +112,7 @@ class DependenceFinder {
       auto [latest, first] = communicated_.try_emplace(communicator, i);
       if (!first) order(std::exchange(latest->second, i), i);
     }
-    for (const plan::Operand& operand : instruction.operands()) {
-      const uint64_t begin = bases_[operand.buffer()] + operand.offset();
-      access(i, begin, begin + operand.bytes() + plan::mostRankOffset(plan_, operand), operand.access() != plan::READ);
-    }
+    access(i);
   }
 
   // A gather must not run further ahead than it was scheduled, or all gathered buckets would be alive at once. Once
@@ -139,10 +134,9 @@ class DependenceFinder {
 
   const plan::Plan& plan_;
   const bool placed_;
-  const std::vector<uint64_t> bases_;
   const plan::Unrolled sequence_;
+  plan::Conflicts<Bases> conflicts_;
   Dependences dependences_;
-  plan::AccessHistory history_;
   std::optional<size_t> computed_;           // the latest instruction of the first stream
   std::map<uint32_t, size_t> communicated_;  // the latest collective of each communicator
   // Stores' bytes are free for what is issued after the next store of their stream: see schedule::loopOf. By stream,

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "runtime/base/Text.h"
-#include "runtime/plan/ByteMap.h"
+#include "runtime/plan/AccessHistory.h"
 #include "runtime/plan/Images.h"
 #include "runtime/plan/StepWork.h"
 #include "runtime/plan/Types.h"
@@ -209,37 +210,33 @@ LinkUse linkUseOf(const plan::Plan& plan, const PlanLoop& loop, const profile::P
 
 std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& loop) {
   std::vector<Dependence> dependences;
-  std::vector<plan::ByteMap<Reached>> writers(static_cast<size_t>(plan.buffers_size()));
-  std::vector<Reached> found;
+  std::vector<plan::AccessHistory> histories(static_cast<size_t>(plan.buffers_size()));
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
+  const auto count = static_cast<uint32_t>(loop.instructions.size());
+  std::set<uint32_t> writers;  // ops of two rounds
   // All ranks run the same instructions: rank 0's addresses stand for all.
-  for (int64_t round = 0; round < 2; ++round)
-    for (uint32_t op = 0; op < loop.instructions.size(); ++op) {
-      const plan::Instruction& instruction = *step[static_cast<size_t>(loop.instructions[op])];
-      found.clear();
-      plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
-        if (round == 0 || operand.access() == plan::WRITE) return;
-        writers[operand.buffer()].visit(operand.offset(), operand.offset() + operand.bytes(),
-                                        [&](uint64_t, uint64_t, const Reached& writer) {
-                                          if (writer.round >= 0) found.push_back(writer);
-                                        });
-      });
-      plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
-        if (operand.access() != plan::READ)
-          writers[operand.buffer()].visit(operand.offset(), operand.offset() + operand.bytes(),
-                                          [&](uint64_t, uint64_t, Reached& writer) {
-                                            writer = {op, round};
-                                          });
-      });
-      std::sort(found.begin(), found.end());
-      auto same = [](const Reached& a, const Reached& b) { return a.op == b.op && a.round == b.round; };
-      found.erase(std::unique(found.begin(), found.end(), same), found.end());
-      for (const Reached& writer : found)
-        dependences.push_back({writer.op, op, static_cast<uint32_t>(round - writer.round)});
-      if (instruction.has_persist())
-        for (const plan::Generation& generation : plan.generations())
-          std::swap(writers[generation.current()], writers[generation.next()]);
-    }
+  auto access = [&](uint32_t op, const plan::Operand& operand, plan::Access access) {
+    histories[operand.buffer()].add(operand.offset(), operand.offset() + operand.bytes(), op, 0, access,
+                                    [&](size_t earlier, uint64_t, uint64_t, plan::Conflict kind) {
+                                      if (kind == plan::Conflict::kTrue) writers.insert(static_cast<uint32_t>(earlier));
+                                    });
+  };
+  for (uint32_t op = 0; op < 2 * count; ++op) {
+    const plan::Instruction& instruction = *step[static_cast<size_t>(loop.instructions[op % count])];
+    writers.clear();
+    // An instruction reads what was there before it writes anything.
+    plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
+      if (operand.access() != plan::WRITE) access(op, operand, plan::READ);
+    });
+    plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
+      if (operand.access() != plan::READ) access(op, operand, plan::WRITE);
+    });
+    if (op >= count)
+      for (uint32_t writer : writers) dependences.push_back({writer % count, op - count, writer < count});
+    if (instruction.has_persist())
+      for (const plan::Generation& generation : plan.generations())
+        std::swap(histories[generation.current()], histories[generation.next()]);
+  }
   return dependences;
 }
 

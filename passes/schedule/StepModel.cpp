@@ -16,7 +16,9 @@ bool overlap(const Access& a, const Access& b) {
   return a.begin < b.end + (together ? 0 : b.reach) && b.begin < a.end + (together ? 0 : a.reach);
 }
 
-// Conflicting accesses of a repeated body: the second of two rounds has all that the steady state has.
+// Conflicting accesses of a repeated body: the second of two rounds has all that the steady state has. Unlike
+// plan::AccessHistory, this may not rely on the order within a stream, which the scheduler changes, and it knows that
+// accesses of the same strides stay apart on every rank.
 class Conflicts {
  public:
   explicit Conflicts(const StepModel& model) : model_(model), history_(model.buffers.size()) {}

@@ -5,19 +5,16 @@
 #include <set>
 #include <vector>
 
-#include "runtime/plan/LiveRanges.h"
+#include "runtime/plan/Liveness.h"
 #include "runtime/plan/Types.h"
-#include "runtime/plan/Unrolled.h"
 
 namespace sheaf::plan {
 namespace {
 
-// Walks the step backwards and keeps for every kind how much of it is alive. An operand that differs by rank is taken
-// as rank 0's: all ranks' buffers live equally long.
-class Liveness {
+// Keeps for every kind of buffer how much of it is alive, and the most of it.
+class LiveBytes {
  public:
-  Liveness(const Plan& plan, Buffer::Space space)
-      : plan_(plan), space_(space), live_(static_cast<size_t>(plan.buffers_size())) {
+  LiveBytes(const Plan& plan, Buffer::Space space) : plan_(plan), space_(space), liveness_(plan) {
     for (const Buffer& buffer : plan.buffers())
       if (buffer.persistent() && buffer.space() == space) now_[buffer.kind()] += buffer.bytes();
     std::copy(std::begin(now_), std::end(now_), std::begin(most_));
@@ -44,38 +41,22 @@ class Liveness {
 
   // While an instruction runs, what it touches and what is read after it are alive together.
   void instruction(const Instruction& instruction) {
-    std::vector<uint32_t> touched;
-    forEachOperand(instruction, [&](const Operand& operand) {
-      const Buffer& buffer = plan_.buffers(static_cast<int>(operand.buffer()));
-      if (buffer.persistent() || buffer.space() != space_) return;
-      if (live_[operand.buffer()].empty() &&
-          std::find(touched.begin(), touched.end(), operand.buffer()) == touched.end())
-        count(operand.buffer(), true);
-      touched.push_back(operand.buffer());
-    });
+    const std::vector<Liveness::Touched> touched = liveness_.walk(instruction);
+    for (const Liveness::Touched& each : touched)
+      if (each.last) count(each.buffer, true);
     uint64_t all = 0;
     for (int kind = 0; kind <= CONSTANTS; ++kind) {
       most_[kind] = std::max(most_[kind], now_[kind]);
       all += now_[kind];
     }
     if (all > together_.bytes) together_ = {&instruction, all};
-    forEachOperand(instruction, [&](const Operand& operand) {
-      if (operand.access() == WRITE)
-        live_[operand.buffer()].remove(operand.offset(), operand.offset() + operand.bytes());
-    });
-    forEachOperand(instruction, [&](const Operand& operand) {
-      // Scratch is read and written, but nothing of it is there before or after.
-      if (operand.access() != WRITE && !isScratch(instruction, operand))
-        live_[operand.buffer()].add(operand.offset(), operand.offset() + operand.bytes());
-    });
-    std::sort(touched.begin(), touched.end());
-    touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
-    for (uint32_t buffer : touched)
-      if (live_[buffer].empty()) count(buffer, false);
+    for (const Liveness::Touched& each : touched)
+      if (each.first) count(each.buffer, false);
   }
 
   void count(uint32_t index, bool alive) {
     const Buffer& buffer = plan_.buffers(static_cast<int>(index));
+    if (buffer.space() != space_) return;
     if (alive)
       now_[buffer.kind()] += buffer.bytes();
     else
@@ -84,7 +65,7 @@ class Liveness {
 
   const Plan& plan_;
   const Buffer::Space space_;
-  std::vector<LiveRanges> live_;
+  Liveness liveness_;
   MostBytes together_;
   uint64_t now_[CONSTANTS + 1] = {}, most_[CONSTANTS + 1] = {};
 };
@@ -92,13 +73,13 @@ class Liveness {
 }  // namespace
 
 std::map<BufferKind, uint64_t> memoryByKind(const Plan& plan, Buffer::Space space) {
-  return Liveness(plan, space).run();
+  return LiveBytes(plan, space).run();
 }
 
 MostBytes mostBytes(const Plan& plan, Buffer::Space space) {
-  Liveness liveness(plan, space);
-  liveness.run();
-  return liveness.together();
+  LiveBytes live(plan, space);
+  live.run();
+  return live.together();
 }
 
 void declareMemoryByKind(Plan& plan) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/base/Text.h"
-#include "runtime/plan/AccessHistory.h"
+#include "runtime/plan/Conflicts.h"
 #include "runtime/plan/Dataflow.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/Images.h"
@@ -124,31 +124,13 @@ class Proof {
   }
 
   Status races() const {
-    AccessHistory history;
     Status status;
-    auto access = [&](size_t entry, uint32_t buffer, ArenaRange range, bool write) {
-      if (!status.ok()) return;
-      auto conflict = [&](size_t earlier, uint64_t begin, uint64_t end) {
-        if (status.ok() && !order_.ordered(earlier, entry)) status = race(earlier, entry, buffer, begin, end, write);
-      };
-      if (write)
-        history.write(range.begin, range.end, entry, conflict);
-      else
-        history.read(range.begin, range.end, entry, sequence_.issued()[entry].stream, conflict);
-    };
-    for (size_t i = 0; i < sequence_.size() && status.ok(); ++i) {
-      if (sequence_.isHost(i)) {
-        // It saves, and may load, what lives from step to step.
-        for (int b = 0; b < plan_.buffers_size(); ++b)
-          if (const Buffer& buffer = plan_.buffers(b); buffer.persistent())
-            access(i, static_cast<uint32_t>(b), {addressOf(buffer), addressOf(buffer) + buffer.bytes()}, true);
-        history.forget();
-        continue;
-      }
-      forEachOperand(*sequence_[i].instruction, [&](const Operand& operand) {
-        access(i, operand.buffer(), sequence_.rangeAt(i, operand), operand.access() != READ);
+    Conflicts conflicts(sequence_, [&](size_t entry, uint32_t buffer) { return sequence_.addressAt(entry, buffer); });
+    for (size_t i = 0; i < sequence_.size() && status.ok(); ++i)
+      conflicts.visit(i, [&](size_t earlier, uint32_t buffer, uint64_t begin, uint64_t end, Conflict kind) {
+        if (status.ok() && !order_.ordered(earlier, i))
+          status = race(earlier, i, buffer, begin, end, kind != Conflict::kTrue);
       });
-    }
     return status;
   }
 

@@ -28,6 +28,7 @@ sheaf_add_gtest(measure_files_test SOURCES measure_files_test.cpp LIBS SheafMeas
 set_tests_properties(measure_files_test files_crash_test PROPERTIES RESOURCE_LOCK disk)
 
 sheaf_add_gtest(leaves_test SOURCES leaves_test.cpp LIBS SheafSame)
+sheaf_add_gtest(plan_analyses_test SOURCES plan_conflicts_test.cpp plan_liveness_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(plan_operands_test SOURCES plan_operands_test.cpp LIBS SheafReports)
 sheaf_add_gtest(proof_evaluation_test SOURCES proof_evaluation_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_generations_test SOURCES proof_generations_test.cpp LIBS SheafPlan)
@@ -40,9 +41,8 @@ sheaf_add_gtest(proof_random_test
   SOURCES proof_random_test.cpp ${PROJECT_SOURCE_DIR}/test/mutants/Oracle.cpp ${PROJECT_SOURCE_DIR}/test/mutants/OracleInstructions.cpp
   LIBS SheafPlan)
 
-
-# It replaces functions of the C library.
 sheaf_add_gtest(element_types_test SOURCES element_types_test.cpp LIBS SheafIo SheafCommLocal SheafLibrary)
+# It replaces functions of the C library.
 sheaf_add_gtest(new_files_test SOURCES new_files_test.cpp LIBS SheafPlan SheafIo)
 sheaf_add_gtest(base_endings_test SOURCES base_endings_test.cpp LIBS SheafBase)
 sheaf_add_gtest(base_print_test SOURCES base_print_test.cpp LIBS SheafBase)

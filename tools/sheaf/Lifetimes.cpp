@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <map>
 
-#include "runtime/plan/LiveRanges.h"
+#include "runtime/plan/Liveness.h"
 #include "runtime/plan/Types.h"
-#include "runtime/plan/Unrolled.h"
 
 namespace sheaf::tool {
 namespace {
 
-// Walks steps backwards, as plan::memoryByKind does.
+// Notes the lifetimes of one step, and walks the next one before.
 class Walk {
  public:
   Walk(const plan::Plan& plan, const schedule::PlanLoop& loop, const schedule::Timeline& timeline)
@@ -18,8 +17,8 @@ class Walk {
         loop_(loop),
         timeline_(timeline),
         step_(plan::stepInstructions(plan)),
-        live_(static_cast<size_t>(plan.buffers_size())),
-        open_(live_.size()) {
+        liveness_(plan),
+        open_(static_cast<size_t>(plan.buffers_size())) {
     double end = 0;
     for (double t : timeline.end) end = std::max(end, t);
     whole_ = {0, -1, static_cast<int64_t>(loop.instructions.size()), 0, end};
@@ -29,14 +28,14 @@ class Walk {
     // What follows the last step may read more than a step does: the next step is walked first.
     for (int i = plan_.epilogue_size(); i-- > 0;) instruction(plan_.epilogue(i), nullptr);
     for (size_t op = loop_.instructions.size(); op-- > 0;) instruction(*step_[at(op)], nullptr);
-    for (uint32_t buffer = 0; buffer < live_.size(); ++buffer)
-      if (!live_[buffer].empty()) open_[buffer] = {buffer, 0, whole_.last, whole_.end, whole_.end};
+    for (uint32_t buffer = 0; buffer < open_.size(); ++buffer)
+      if (liveness_.isAlive(buffer)) open_[buffer] = {buffer, 0, whole_.last, whole_.end, whole_.end};
     for (size_t op = loop_.instructions.size(); op-- > 0;) instruction(*step_[at(op)], &op);
-    for (uint32_t buffer = 0; buffer < live_.size(); ++buffer) {
+    for (uint32_t buffer = 0; buffer < open_.size(); ++buffer) {
       const bool persistent = plan_.buffers(static_cast<int>(buffer)).persistent();
       Lifetime life = persistent ? whole_ : open_[buffer];
       life.buffer = buffer, life.first = -1, life.begin = 0;
-      if (persistent || !live_[buffer].empty()) lifetimes_.push_back(life);
+      if (persistent || liveness_.isAlive(buffer)) lifetimes_.push_back(life);
     }
     auto before = [](const Lifetime& a, const Lifetime& b) {
       return a.first != b.first ? a.first < b.first : a.buffer < b.buffer;
@@ -50,41 +49,25 @@ class Walk {
 
   // `op`: the instruction's, where lifetimes are noted.
   void instruction(const plan::Instruction& instruction, const size_t* op) {
-    std::vector<uint32_t> touched;
-    plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
-      const uint32_t buffer = operand.buffer();
-      if (!plan_.buffers(static_cast<int>(buffer)).persistent()) touched.push_back(buffer);
-    });
-    std::sort(touched.begin(), touched.end());
-    touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
-    for (uint32_t buffer : touched) {
-      if (!op) break;
-      const double begin = timeline_.begin[*op], end = timeline_.end[*op];
-      Lifetime& life = open_[buffer];
-      if (live_[buffer].empty()) life = {buffer, 0, static_cast<int64_t>(*op), begin, end};
+    const std::vector<plan::Liveness::Touched> touched = liveness_.walk(instruction);
+    if (!op) return;
+    const double begin = timeline_.begin[*op], end = timeline_.end[*op];
+    for (const plan::Liveness::Touched& each : touched) {
+      Lifetime& life = open_[each.buffer];
+      if (each.last) life = {each.buffer, 0, static_cast<int64_t>(*op), begin, end};
       life.begin = std::min(life.begin, begin);
       life.end = std::max(life.end, end);
+      if (!each.first) continue;
+      life.first = static_cast<int64_t>(*op);
+      lifetimes_.push_back(life);
     }
-    plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
-      if (operand.access() == plan::WRITE)
-        live_[operand.buffer()].remove(operand.offset(), operand.offset() + operand.bytes());
-    });
-    plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
-      if (operand.access() != plan::WRITE && !plan::isScratch(instruction, operand))
-        live_[operand.buffer()].add(operand.offset(), operand.offset() + operand.bytes());
-    });
-    for (uint32_t buffer : touched)
-      if (op && live_[buffer].empty()) {
-        open_[buffer].first = static_cast<int64_t>(*op);
-        lifetimes_.push_back(open_[buffer]);
-      }
   }
 
   const plan::Plan& plan_;
   const schedule::PlanLoop& loop_;
   const schedule::Timeline& timeline_;
   const std::vector<const plan::Instruction*> step_;
-  std::vector<plan::LiveRanges> live_;
+  plan::Liveness liveness_;
   std::vector<Lifetime> open_;  // by buffer: the lifetime that is being walked
   std::vector<Lifetime> lifetimes_;
   Lifetime whole_;

@@ -1,0 +1,97 @@
+#include "runtime/plan/Liveness.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf {
+namespace {
+
+using plan::READ, plan::READ_WRITE, plan::WRITE;
+using testing::ElementsAre;
+
+struct Access {
+  uint32_t buffer;
+  plan::Access access;
+  uint64_t begin = 0, end = 8;
+};
+
+// Buffers of 8 bytes, of which buffer 2 is persistent.
+class LivenessTest : public testing::Test {
+ protected:
+  static plan::Plan threeBuffers() {
+    plan::Plan plan;
+    for (bool persistent : {false, false, true}) {
+      plan::Buffer& buffer = *plan.add_buffers();
+      buffer.set_bytes(8);
+      buffer.set_persistent(persistent);
+    }
+    return plan;
+  }
+
+  // With `scratch`, the last operand is that of a library call.
+  static plan::Instruction instruction(const std::vector<Access>& accesses, bool scratch = false) {
+    plan::Instruction result;
+    if (scratch)
+      result.mutable_call()->set_device_scratch(8);
+    else
+      result.mutable_kernel();
+    for (const Access& access : accesses) {
+      plan::Operand& operand = *result.add_operands();
+      operand.set_buffer(access.buffer);
+      operand.set_offset(access.begin);
+      operand.set_bytes(access.end - access.begin);
+      operand.set_access(access.access);
+    }
+    return result;
+  }
+
+  // "0 first", "1 first last": what walking the instruction says of each buffer.
+  std::vector<std::string> walk(const plan::Instruction& instruction) {
+    std::vector<std::string> texts;
+    for (const plan::Liveness::Touched& each : liveness_.walk(instruction))
+      texts.push_back(std::to_string(each.buffer) + (each.first ? " first" : "") + (each.last ? " last" : ""));
+    return texts;
+  }
+
+  const plan::Plan plan_ = threeBuffers();
+  plan::Liveness liveness_{plan_};
+};
+
+TEST_F(LivenessTest, ABufferLivesFromItsWriteToItsLastRead) {
+  EXPECT_THAT(walk(instruction({{0, READ}})), ElementsAre("0 last"));
+  EXPECT_THAT(walk(instruction({{0, READ}, {1, WRITE}})), ElementsAre("0", "1 first last"));
+  EXPECT_THAT(walk(instruction({{0, READ_WRITE}})), ElementsAre("0"));
+  EXPECT_TRUE(liveness_.isAlive(0));
+  EXPECT_THAT(walk(instruction({{0, WRITE}})), ElementsAre("0 first"));
+  EXPECT_FALSE(liveness_.isAlive(0));
+  EXPECT_THAT(walk(instruction({{0, READ}})), ElementsAre("0 last"));  // here an earlier life of it ends
+}
+
+TEST_F(LivenessTest, WritesEndALifeByteByByte) {
+  walk(instruction({{0, READ}}));
+  EXPECT_THAT(walk(instruction({{0, WRITE, 2, 5}})), ElementsAre("0"));
+  EXPECT_THAT(walk(instruction({{0, WRITE, 0, 2}, {0, WRITE, 5, 7}})), ElementsAre("0"));
+  EXPECT_THAT(walk(instruction({{0, WRITE, 7, 8}})), ElementsAre("0 first"));
+}
+
+TEST_F(LivenessTest, AnInstructionReadsWhatItOverwrites) {
+  EXPECT_THAT(walk(instruction({{0, WRITE}, {0, READ, 3, 4}})), ElementsAre("0 last"));
+  EXPECT_THAT(walk(instruction({{0, WRITE, 0, 3}, {0, WRITE, 4, 8}})), ElementsAre("0"));
+  EXPECT_THAT(walk(instruction({{0, WRITE, 3, 4}})), ElementsAre("0 first"));
+}
+
+TEST_F(LivenessTest, ScratchHoldsNothingBeforeAndAfter) {
+  EXPECT_THAT(walk(instruction({{0, READ}, {1, READ_WRITE}}, true)), ElementsAre("0 last", "1 first last"));
+}
+
+TEST_F(LivenessTest, PersistentBuffersAreNotListed) {
+  EXPECT_THAT(walk(instruction({{2, READ}, {1, WRITE}})), ElementsAre("1 first last"));
+}
+
+}  // namespace
+}  // namespace sheaf
