@@ -9,8 +9,8 @@
 
 namespace sheaf::codegen {
 
-// Compiles the draft's fusions into one image a target, whose entries its kernels become. `notes` receives a line about
-// each image. The fusions report what fails.
+// Compiles the draft's fusions into one image for each target. The plan's kernels are entries of the images. `notes`
+// receives a line about each image. The fusions report what fails.
 mlir::LogicalResult compileKernels(plan_ir::Draft& draft, const KernelTargets& targets,
                                    std::vector<std::string>& notes);
 

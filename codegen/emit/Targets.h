@@ -18,7 +18,7 @@ struct KernelTarget {
 struct KernelTargets {
   std::vector<KernelTarget> list{{"cpu"}};  // the first is a plan's default
   std::string cpu = "host";                 // the processor: see CpuTargetOptions
-  unsigned threads = 2;                     // that compile
+  unsigned threads = 2;                     // that compile kernels and hash weights
 
   bool hasCpu() const;
   bool hasGpu() const;

@@ -1,5 +1,5 @@
 // The text of a plan: `sheaf inspect --format text` prints it, and `sheaf assemble` reads it back to the same plan.
-// Both directions follow the table of TextTable.cpp.
+// Both directions follow the table in TextRows.cpp.
 #pragma once
 
 #include <string>
@@ -12,8 +12,7 @@
 namespace sheaf::plan_ir {
 
 // Returns the text. Strings of the plan must be UTF-8. A reference to a buffer that the plan does not have is printed
-// as
-// `%!` and its number, which parseText refuses.
+// as `%!` and its number, which parseText refuses.
 std::string textOf(const plan::Plan& plan);
 
 // Reads a text with one program. The error, which is the first one, begins with "FILE:LINE:COLUMN: ". Values are

@@ -15,18 +15,16 @@ const Row kProgram = {
 static constexpr Row kDeclarations[] = {
     {"plan.buffer", "buffers*", "$name $kind [in $space] offset $offset bytes $bytes [persistent]", "",
      "Bytes [offset, offset + bytes) of the arena of a space: the device's if none is given. `%name = ` before it "
-     "gives "
-     "the buffer the name that other statements use. `persistent`: keeps its contents from step to step"},
+     "gives the buffer the name that other statements use. `persistent`: keeps its contents from step to step"},
     {"plan.file", "files*", "$path size $size hash $hash:signed", "",
      "A file that has initial weights or constants, with the XXH64 of its first 64 KiB"},
     {"plan.bucket", "buckets*",
-     "$name $type elements $elements parameters %parameter_buffer [sharded $parameters_sharded] "
-     "states(%states.buffer) $states.name [states_sharded] [trainable] [master] [gradients $gradient_type] "
-     "[group $group]",
+     "$name $type elements $elements parameters %parameter_buffer [sharded $parameters_sharded] states(%states.buffer) "
+     "$states.name [states_sharded] [trainable] [master] [gradients $gradient_type] [group $group]",
      "", "A flat array of parameters, with its optimizer states. `master`: the first state is the master weights"},
     {"plan.parameter", "parameters*",
-     "$name $type $shape [trainable] bucket $bucket at $offset permutation $permutation source $source:flat "
-     "[as $source_type] [aliases $aliases]",
+     "$name $type $shape [trainable] bucket $bucket at $offset permutation $permutation source $source:flat [as "
+     "$source_type] [aliases $aliases]",
      "",
      "A named tensor in a bucket. `source`: file, offset and length of its initial bytes, then the hash of each piece; "
      "empty if there are none. `aliases`: other names that weight files may have for it"},
@@ -43,12 +41,10 @@ static constexpr Row kDeclarations[] = {
      "$name $type $shape [whole] [row_mask] [row_index] [classes $classes] [ignored $ignored_label] [tokens] "
      "[perplexity] [ids] [shifted]",
      "",
-     "A data input: the rows of one rank in one step. `whole`: the same for all rows and ranks. `row_mask`: 1 for each "
-     "row that counts, else 0. `row_index`: the numbers of the rows in the batch. `classes`: labels lie in [0, "
-     "classes) "
-     "or are `ignored`. `tokens`: a row has a label for each token. `perplexity`: their perplexity is exp(loss). "
-     "`ids`: "
-     "`classes` is the number of rows of a table. `shifted`: the graph shifts the labels itself"},
+     "A data input: the rows of one rank in one micro-batch. `whole`: the same for all rows and ranks. `row_mask`: 1 "
+     "for each row that counts, else 0. `row_index`: the numbers of the rows in the batch. `classes`: labels lie in "
+     "[0, classes) or are `ignored`. `tokens`: a row has a label for each token. `perplexity`: their perplexity is "
+     "exp(loss). `ids`: `classes` is the number of rows of a table. `shifted`: the graph shifts the labels itself"},
     {"plan.output", "outputs*", "$name $type $shape axis $axis blocks $blocks", "",
      "A tensor that the evaluation passes to the host. Dimension `axis` of one rank's shape has `blocks` times its "
      "rows; with 0 blocks it has no rows"},
@@ -68,8 +64,7 @@ static constexpr Row kDeclarations[] = {
      "",
      "A kernel, and the bytes that it accesses of each operand. `in_place`: operands with the same number other than 0 "
      "may have the same address. `operations`: additions over all rows. `padding`: bytes between rows. `program`: a "
-     "hash "
-     "of the fusion that it was compiled from. `ops`: the computation for one leaf"},
+     "hash of the fusion that it was compiled from. `ops`: the computation for one leaf"},
     {"plan.origin", "origin", "leaves $origin.leaves $origin.options", "",
      "What the plan was compiled from: the leaves of the global batch, and the options that decide bits"},
     {"plan.origin_program", "origin.step", "\"step\" $origin.step.name hashes $origin.step.hash:hex", "",
@@ -81,8 +76,7 @@ static constexpr Row kDeclarations[] = {
     {"plan.prologue", "", "", "prologue", "Instructions before the first step"},
     {"plan.part", "parts*", "$name", "instructions",
      "Instructions of the micro-batches that `turns` of the program gives it: pairs of a part's index and a "
-     "micro-batch. "
-     "A step runs these parts in this order, and then the body"},
+     "micro-batch. A step runs these parts in this order, and then the body"},
     {"plan.body", "", "", "body", "Instructions of one step, or of its last micro-batch"},
     {"plan.epilogue", "", "", "epilogue", "Instructions after the last step. After them the host may access all state"},
     {"plan.evaluation", "evaluation", "", "evaluation",
@@ -102,8 +96,7 @@ static constexpr Row kInstructions[] = {
      "that it updates"},
     {"plan.call", "call",
      "$call.function $call.attributes($operands) stream $stream $label [{[scratch_per_thread = "
-     "$call.scratch_per_thread], "
-     "[device_scratch = $call.device_scratch]}]",
+     "$call.scratch_per_thread], [device_scratch = $call.device_scratch]}]",
      "", "Calls a library function. `sheaf calls` lists the functions, with their operands and attributes"},
     {"plan.all_gather", "collective=all_gather", SHEAF_COLLECTIVE, "",
      "Gathers the parts of all ranks. Operand 0: `count` elements; operand 1: ranks * count"},
@@ -127,7 +120,7 @@ static constexpr Row kInstructions[] = {
      "current ones"},
 };
 
-static constexpr Part kParts[] = {
+static constexpr SubMessage kSubMessages[] = {
     {"Operand", "$access:access %buffer\\[$offset : $bytes [+ $axis:index * $shard_stride^]\\]"},
     {"Attribute", "$name = $integer|real"},
     {"KindBytes", "$kind = $bytes"},
@@ -148,8 +141,8 @@ std::span<const Row> instructionRows() {
   return kInstructions;
 }
 
-std::span<const Part> partRows() {
-  return kParts;
+std::span<const SubMessage> subMessageRows() {
+  return kSubMessages;
 }
 
 }  // namespace sheaf::plan_ir::text

@@ -119,7 +119,7 @@ Table compiled() {
   }
   for (const Row& row : instructionRows()) all.instructions.push_back(instruction(row));
   const auto* file = reflected_plan::Plan::descriptor()->file();
-  for (const Part& part : partRows()) {
+  for (const SubMessage& part : subMessageRows()) {
     const Descriptor* message = file->FindMessageTypeByName(std::string(part.message));
     if (!message) llvm::report_fatal_error(cat("plan.proto has no message ", part.message).c_str());
     all.parts[message] = compileFormat(part.format, *message);
@@ -208,7 +208,7 @@ std::string textReference() {
   for (const text::Row& one : text::declarationRows()) row(one);
   for (const text::Row& one : text::instructionRows()) row(one);
   page += "\n| message within a statement | form |\n|---|---|\n";
-  for (const text::Part& part : text::partRows())
+  for (const text::SubMessage& part : text::subMessageRows())
     page += cat("| `", part.message, "` | `", text::shown(part.format), "` |\n");
   return page;
 }

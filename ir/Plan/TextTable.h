@@ -11,13 +11,16 @@
 
 namespace sheaf::plan_ir::text {
 
-// A statement. A new field of plan.proto gets its place in the format of one of these rows, or in a row of kParts.
+// A statement. A new field of plan.proto gets its place in the format of a row: of kDeclarations, kInstructions or
+// kSubMessages in TextRows.cpp.
 struct Row {
   std::string_view statement;
-  // `buffers*`: each entry of this list of the plan has a statement, and is the format's message. Otherwise the plan is
-  // the format's message, and has one statement if this field is set, or always if this is empty. `digests.?`: each
-  // table of digests has one, and its name replaces `?` in the format as well. An instruction has the field of the
-  // oneof `kind` here, and a collective `=` and its operation after it.
+  // Of a declaration:
+  //   NAME*       one statement for each entry of the plan's list NAME; the entry is the format's message
+  //   NAME        one statement if this field of the plan is set; the plan is the format's message
+  //   (empty)     always one statement; the plan is the format's message
+  //   digests.?   one statement for each table of digests; its name replaces `?` in the format, too
+  // Of an instruction: its field of the oneof `kind`, and for a collective `=` and its operation.
   std::string_view where;
   std::string_view format;  // see TextFormat.h
   std::string_view block;   // the list of instructions that follows in braces; empty: none
@@ -25,7 +28,7 @@ struct Row {
 };
 
 // A message within a statement. Where its format is `KEY = VALUE`, a list of these is a dictionary.
-struct Part {
+struct SubMessage {
   std::string_view message;
   std::string_view format;
 };
@@ -33,7 +36,7 @@ struct Part {
 extern const Row kProgram;
 std::span<const Row> declarationRows();
 std::span<const Row> instructionRows();
-std::span<const Part> partRows();
+std::span<const SubMessage> subMessageRows();
 
 // A row, compiled. Members that the row does not have are null or empty.
 struct Statement {

@@ -20,7 +20,7 @@ using plan::kFileAlignment;
 constexpr int kSpaces = 3;
 
 // First and last access of a buffer on each stream, as positions in the first two steps; -1: none. A buffer is written
-// before it is read, so what comes before the first write of a step belongs to the life that began in the step before.
+// before it is read, so a read before the first write of a step belongs to the lifetime that began in the step before.
 struct Lifetime {
   llvm::SmallVector<int64_t, 4> first, last;
   int64_t begin() const {
@@ -30,8 +30,8 @@ struct Lifetime {
     return least;
   }
 };
-// In the order of their beginnings. A buffer that one part of the step alone uses lives again in each of its turns, and
-// is used in the same way there.
+// Sorted by their beginnings. A buffer that only one part of the step uses has a lifetime in each of the part's turns,
+// and is used in the same way in each.
 using Lifetimes = llvm::SmallVector<Lifetime, 1>;
 
 // Finds where lifetimes end.

@@ -9,7 +9,7 @@
 namespace sheaf::plan_ir {
 
 Status elideEvents(Draft& draft) {
-  // A wait goes that is implied in every round of the loop.
+  // A wait is removed if it is redundant in every round of the loop.
   std::unordered_set<const plan::Instruction*> needed;
   std::unordered_map<uint32_t, uint32_t> numbers;
   {

@@ -35,14 +35,16 @@ struct OffloadOptions {
   std::string profileName = "cpu";  // the hardware: a name or a file
 };
 
-// Moves optimizer state, parameters, gradients and activations to host memory or files. What persists gets its home in
-// another space. Each use elsewhere is one of an image where it is used, a buffer of the same size that lives from a
-// transfer before the use to one after it. Uses share an image unless moving it away and back takes less than half of
-// the computation between them. Values that live within a step are moved between such uses if all of them has been
-// written. No value is changed: the digests of the data flow stay as they are.
+// Moves optimizer state, parameters, gradients and activations to host memory or files (docs/offload.md). A persistent
+// buffer is relocated to another space, its home. An instruction that uses it on the device uses a copy there, its
+// image: a buffer of the same size that is filled by a transfer before the use and, if it is written, stored by a
+// transfer after it. Neighbouring uses share an image unless moving it away and back takes less than half of the
+// computation between them. A buffer that lives within a step is moved away between such uses, if it has been written
+// as a whole. No value is changed: the digests of the data flow stay as they are.
 //
 // With `within`, buffers of any kind are moved, and between which of their uses, by what their transfers cost for the
-// bytes that they free, until no more are alive: see passes/schedule/Placement.h. With `updateOn` "host", an update
+// bytes that they free, until no more are alive: see passes/schedule/Placement.h. The lists are first put into an
+// order that keeps few bytes alive. With `updateOn` "host", an update
 // whose state has been moved is launched on the host, unless something else uses the state: it works on it in the
 // host's memory, where it is or into which it is read from files. Its other operands are still on the device.
 Status offload(Draft& draft, const OffloadOptions& options);

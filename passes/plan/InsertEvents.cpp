@@ -11,11 +11,11 @@
 namespace sheaf::plan_ir {
 namespace {
 
-// Producer -> the consumers that must wait for it, in the order found; null: the host.
 struct Consumers {
-  plan::Part part;  // the producer's
-  llvm::SetVector<const plan::Instruction*> all;
+  plan::Part part;                                // the producer's
+  llvm::SetVector<const plan::Instruction*> all;  // that must wait for it, in the order found; null: the host
 };
+// By producer.
 using Dependences = llvm::MapVector<const plan::Instruction*, Consumers>;
 
 void eraseEvents(plan::Plan& plan) {
@@ -40,8 +40,8 @@ Bases basesOf(const plan::Plan& plan, bool placed) {
     bases.push_back(placed ? plan::addressOf(buffer) : top);
     top += buffer.bytes();
   }
-  // As if there were one: whatever writes either is ordered with all other accesses to both, in this step and the
-  // next, and so it does not matter which of the two is where.
+  // Both generations get one address, so that accesses to either are ordered with accesses to both. Which of the two
+  // places each has in a step does not matter then.
   for (const plan::Generation& generation : plan.generations()) bases[generation.next()] = bases[generation.current()];
   return {std::move(bases)};
 }
@@ -106,10 +106,8 @@ class DependenceFinder {
     }
     if (streamAt(i) == 0) computed_ = i;
     // Ranks must meet in one order.
-    if (instruction.has_collective() || instruction.has_persist()) {
-      const uint32_t communicator =
-          instruction.has_collective() ? instruction.collective().communicator() : instruction.persist().communicator();
-      auto [latest, first] = communicated_.try_emplace(communicator, i);
+    if (const std::optional<uint32_t> communicator = plan::communicatorOf(plan_, instruction)) {
+      auto [latest, first] = communicated_.try_emplace(*communicator, i);
       if (!first) order(std::exchange(latest->second, i), i);
     }
     access(i);
@@ -139,11 +137,11 @@ class DependenceFinder {
   Dependences dependences_;
   std::optional<size_t> computed_;           // the latest instruction of the first stream
   std::map<uint32_t, size_t> communicated_;  // the latest collective of each communicator
-  // Stores' bytes are free for what is issued after the next store of their stream: see schedule::loopOf. By stream,
-  // the latest store; by its stream and that of who is to wait, the one before.
-  std::map<uint32_t, size_t> stored_;
-  std::map<std::pair<uint32_t, uint32_t>, size_t> freed_;
-  std::set<uint32_t> waiting_{0};
+  // When a stream issues a second store, computation and fetches issued after it wait for the first one, whose bytes
+  // are then free. schedule::loopOf(model, order) has the same rule.
+  std::map<uint32_t, size_t> stored_;                      // the latest store of each stream
+  std::map<std::pair<uint32_t, uint32_t>, size_t> freed_;  // by streams of store and waiter: the store to wait for
+  std::set<uint32_t> waiting_{0};                          // streams that wait for stores
 };
 
 plan::Instruction eventOf(const plan::Instruction& producer, uint32_t stream) {
@@ -166,7 +164,7 @@ void insert(plan::Plan& plan, const Dependences& dependences) {
       Instructions& waits = consumer                                    ? before[consumer]
                             : consumers.part == plan::Part::kEvaluation ? atEndOfEvaluation
                                                                         : atEnd;
-      // The host is the first stream's.
+      // The host waits on stream 0.
       waits.push_back(eventOf(*producer, consumer ? consumer->stream() : 0));
       waits.back().mutable_wait()->set_event(event);
     }

@@ -102,7 +102,7 @@ class ProgramWriter {
     const bool marked = op->hasAttr(train::kLeafRowsAttr);
     if (!marked && llvm::any_of(op->getOperands(), [&](Value v) { return rows.contains(v); })) return false;
     const bool elementwise = op->hasTrait<OpTrait::Elementwise>() || isa<train::FusableElementwise>(op);
-    // What is repeated for each leaf alone is the same in one.
+    // A broadcast that only repeats a value for each leaf is a reshape within one leaf.
     const bool same = isa<train::ReshapeOp>(op) ||
                       (isa<train::BroadcastOp>(op) && leafShape(op->getOperand(0)) == leafShape(op->getResult(0)));
     const ProgramLine::Kind kind = elementwise                   ? ProgramLine::kMap

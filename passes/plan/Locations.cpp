@@ -43,8 +43,8 @@ const Location& Locations::ofConcat(train::ConcatOp concat) {
   return places_[concat.getResult()];
 }
 
-std::optional<Location> Locations::inBucket(Value value, Value leaf) {
-  for (OpOperand& use : leaf.getUses()) {
+std::optional<Location> Locations::inBucket(Value value, Value reshaped) {
+  for (OpOperand& use : reshaped.getUses()) {
     Operation* reduction = use.getOwner();
     if (!isa<zero::AllReduceOp, zero::ReduceScatterOp, zero::GradientOp>(reduction)) continue;
     BucketStorage& storage = buckets[reduction->getAttrOfType<FlatSymbolRefAttr>("bucket").getValue()];
@@ -55,17 +55,17 @@ std::optional<Location> Locations::inBucket(Value value, Value leaf) {
   return std::nullopt;
 }
 
-std::optional<Location> Locations::inRows(Value leaf, int64_t rowElements) {
-  ArrayRef<int64_t> leafShape = cast<RankedTensorType>(leaf.getType()).getShape();
-  if (!rowElements || leafShape.empty() || leafShape.back() != rowElements || !leaf.hasOneUse()) return std::nullopt;
-  auto concat = dyn_cast<train::ConcatOp>(*leaf.user_begin());
+std::optional<Location> Locations::inRows(Value reshaped, int64_t rowElements) {
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(reshaped.getType()).getShape();
+  if (!rowElements || shape.empty() || shape.back() != rowElements || !reshaped.hasOneUse()) return std::nullopt;
+  auto concat = dyn_cast<train::ConcatOp>(*reshaped.user_begin());
   if (!concat) return std::nullopt;
   auto type = cast<RankedTensorType>(concat.getResult().getType());
   if (concat.getAxis() != uint64_t(type.getRank() - 1)) return std::nullopt;
   Location at = ofConcat(concat);
   if (at.rowStride) return std::nullopt;
   const int64_t width = widthOf(type.getElementType());
-  for (Value piece : concat.getOperands().take_front(leaf.use_begin()->getOperandNumber()))
+  for (Value piece : concat.getOperands().take_front(reshaped.use_begin()->getOperandNumber()))
     at.offset += cast<RankedTensorType>(piece.getType()).getShape().back() * width;
   at.rowStride = type.getShape().back() * width;
   at.rowBytes = rowElements * width;
@@ -73,11 +73,12 @@ std::optional<Location> Locations::inRows(Value leaf, int64_t rowElements) {
 }
 
 // A piece of a concatenation along the first dimension lies in one piece there.
-std::optional<Location> Locations::inPiece(Value value, Value leaf) {
-  auto concat = leaf.hasOneUse() ? dyn_cast<train::ConcatOp>(*leaf.user_begin()) : train::ConcatOp();
+std::optional<Location> Locations::inPiece(Value value, Value reshaped) {
+  auto concat = reshaped.hasOneUse() ? dyn_cast<train::ConcatOp>(*reshaped.user_begin()) : train::ConcatOp();
   if (!concat || concat.getAxis() != 0 || train::pitchOf(value)) return std::nullopt;
   int64_t before = 0;
-  for (Value piece : concat.getOperands().take_front(leaf.use_begin()->getOperandNumber())) before += bytesOf(piece);
+  for (Value piece : concat.getOperands().take_front(reshaped.use_begin()->getOperandNumber()))
+    before += bytesOf(piece);
   Location at = ofConcat(concat);
   if (at.rowStride || before % plan::kAlignment != 0) return std::nullopt;
   at.offset += before;
@@ -85,12 +86,13 @@ std::optional<Location> Locations::inPiece(Value value, Value leaf) {
 }
 
 Location Locations::choose(Value value, int64_t rowElements) {
-  // Follow reshapes to the op that fixes the place.
-  Value leaf = value;
-  while (leaf.hasOneUse() && isa<train::ReshapeOp>(*leaf.user_begin())) leaf = leaf.user_begin()->getResult(0);
-  if (std::optional<Location> at = inBucket(value, leaf)) return *at;
-  if (std::optional<Location> at = inRows(leaf, rowElements)) return *at;
-  if (std::optional<Location> at = inPiece(value, leaf)) return *at;
+  // The last of a chain of reshapes: its reader fixes the place.
+  Value reshaped = value;
+  while (reshaped.hasOneUse() && isa<train::ReshapeOp>(*reshaped.user_begin()))
+    reshaped = reshaped.user_begin()->getResult(0);
+  if (std::optional<Location> at = inBucket(value, reshaped)) return *at;
+  if (std::optional<Location> at = inRows(reshaped, rowElements)) return *at;
+  if (std::optional<Location> at = inPiece(value, reshaped)) return *at;
   Location at;
   int64_t bytes = bytesOf(value);
   if (int64_t pitch = train::pitchOf(value)) {
@@ -107,7 +109,7 @@ Location Locations::choose(Value value, int64_t rowElements) {
 
 Location Locations::chooseInPlace(train::FusionOp fusion, Value result, const llvm::DenseSet<int64_t>& taken) {
   Location at = choose(result);
-  // That of a concatenation has other pieces, too.
+  // The buffer of a concatenation also holds its other pieces.
   const uint64_t bytes = at.rowStride ? bytesOf(result) / at.rowBytes * at.rowStride : bytesOf(result);
   if (owned_.contains(at.buffer) && at.offset == 0 && builder_.at(at.buffer).bytes() == bytes)
     for (int64_t i : fusion.getElementwise()) {

@@ -59,9 +59,10 @@ class Locations {
   llvm::MapVector<llvm::StringRef, BucketStorage> buckets;
 
  private:
-  std::optional<Location> inBucket(mlir::Value value, mlir::Value leaf);
-  std::optional<Location> inRows(mlir::Value leaf, int64_t rowElements);
-  std::optional<Location> inPiece(mlir::Value value, mlir::Value leaf);
+  // `reshaped`: the last result of a chain of reshapes of the value, or the value itself.
+  std::optional<Location> inBucket(mlir::Value value, mlir::Value reshaped);
+  std::optional<Location> inRows(mlir::Value reshaped, int64_t rowElements);
+  std::optional<Location> inPiece(mlir::Value value, mlir::Value reshaped);
   const Location& ofConcat(train::ConcatOp concat);
 
   PlanBuilder& builder_;

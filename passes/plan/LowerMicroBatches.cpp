@@ -15,7 +15,7 @@ int64_t ZeroLowering::levelOf(StringRef sum, int64_t level, plan::BufferKind kin
   return levels[level];
 }
 
-// Of a bucket's gradient as its buffer has it, or of a number.
+// GATHERED or GRADIENTS for a bucket's gradient, ACTIVATIONS for a scalar.
 plan::BufferKind ZeroLowering::kindOfSum(zero::AccumulateOp op) const {
   auto bucket = places_.buckets.find(op.getSum());
   if (bucket == places_.buckets.end()) return plan::ACTIVATIONS;

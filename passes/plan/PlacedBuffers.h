@@ -13,9 +13,10 @@ namespace sheaf::plan_ir {
 // bytes.
 struct LiveRange {
   int64_t begin = 0, end = INT64_MAX;
-  // The stream of all accesses, if they are of one, and what follows the last one in the round; else -1. Buffers of the
-  // same stream may share bytes exactly where their accesses do not overlap: the stream orders them.
-  int64_t stream = -1, lastAccessEnd = INT64_MAX;
+  int64_t stream = -1;  // the only stream that accesses the buffer; -1: several do
+  // The position after the last access. Buffers of one stream may share bytes exactly where their accesses do not
+  // overlap, since the stream orders them.
+  int64_t lastAccessEnd = INT64_MAX;
 
   bool sameStream(const LiveRange& other) const { return stream >= 0 && stream == other.stream; }
   bool overlaps(const LiveRange& other) const {

@@ -67,13 +67,13 @@ class ZeroLowering {
   bool skipsUpdates();
   void judgeLoss(const Operand& loss) { judgedLoss_ = loss; }
 
-  // All ranks' parts of an array of `bytes`, from where the rank has its own one (of all ranks, or of its node) into
-  // `destination`, which is whole; `first`: where the first hop writes its result, if that is not in its place there.
+  // All-gathers an array of `bytes` bytes into `destination`. `own`: the rank's shard, one of `parts`. `first`: the
+  // buffer for the result of the first of two hops; by default its place in `destination`.
   void gather(const CollectiveSite& site, const Operand& own, int64_t parts, int64_t bytes, int64_t destination,
               int64_t first = kNoBuffer);
   // A sum over all ranks.
   void sumOverRanks(llvm::StringRef label, plan::ElementType type, const Operand& source, const Operand& destination);
-  // The sum over micro-batches that a reduction over ranks goes on from, where it does.
+  // Returns the sum over micro-batches to which a reduction over ranks is added; nothing if it is not added to one.
   std::optional<Operand> chainOf(mlir::Value reduced);
 
   // Declares the state of the loss scale, if the step has one.
@@ -129,10 +129,10 @@ class ZeroLowering {
   mlir::FailureOr<RuleScalars> scalarsOf(zero::BucketOp bucket, train::OptimizerOp optimizer, unsigned first);
 
   // LowerHops.cpp: collectives of a bucket's elements, in two hops where there are nodes.
-  // From the array that a part of the ranks hold, divided by all of them into `parts`, and where the rank's part lies:
-  // an operand is that part of the whole or of a larger part.
+  // Returns the operand for the rank's shard of an array of `bytes` bytes that is divided into `parts` shards. `buffer`
+  // holds one of `held` parts of the array.
   Operand partOf(int64_t buffer, int64_t bytes, int64_t held, int64_t parts, int64_t access) const;
-  // The rank's part of `parts` of a value of `bytes` bytes in all, of which it has `has` parts at `at`.
+  // Returns the operand for the rank's shard of a value of `bytes` bytes, of which `at` holds one of `has` parts.
   Operand shardOf(const Location& at, int64_t bytes, int64_t has) const;
   int64_t communicator(plan::Axis axis, int64_t kind);
   void hop(plan::Axis axis, plan::CollectiveOp op, const CollectiveSite& site, const Operand& source,

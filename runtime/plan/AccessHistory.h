@@ -1,4 +1,4 @@
-// Which earlier accesses to the same bytes an access must come after.
+// Finds the earlier accesses to the same bytes that an access must come after.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// The conflicting accesses of a run of a plan: those that the passes order by events, and that the proof finds ordered.
+// Finds the conflicting accesses of a run of a plan. The compiler orders them by events, and the proof checks the
+// order.
 #pragma once
 
 #include <cstddef>

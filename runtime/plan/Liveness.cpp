@@ -7,11 +7,11 @@
 
 namespace sheaf::plan {
 
-std::vector<Liveness::Touched> Liveness::walk(const Instruction& instruction) {
+std::vector<Liveness::Touched> Liveness::visit(const Instruction& instruction) {
   std::vector<Touched> touched;
   forEachOperand(instruction, [&](const Operand& operand) {
     const uint32_t buffer = operand.buffer();
-    if (!plan_.buffers(static_cast<int>(buffer)).persistent()) touched.push_back({buffer, false, !isAlive(buffer)});
+    if (!plan_.buffers(static_cast<int>(buffer)).persistent()) touched.push_back({buffer, false, isLive(buffer)});
   });
   auto ascending = [](const Touched& a, const Touched& b) { return a.buffer < b.buffer; };
   auto same = [](const Touched& a, const Touched& b) { return a.buffer == b.buffer; };
@@ -25,7 +25,7 @@ std::vector<Liveness::Touched> Liveness::walk(const Instruction& instruction) {
     if (operand.access() != WRITE && !isScratch(instruction, operand))
       live_[operand.buffer()].add(operand.offset(), operand.offset() + operand.bytes());
   });
-  for (Touched& each : touched) each.first = !isAlive(each.buffer);
+  for (Touched& each : touched) each.liveBefore = isLive(each.buffer);
   return touched;
 }
 

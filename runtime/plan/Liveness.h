@@ -1,5 +1,4 @@
-// Walks the instructions of a plan from the last to the first and keeps which bytes of each buffer are still to be
-// read.
+// Finds which bytes of each buffer are live (a later instruction reads them), from the last instruction to the first.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +17,16 @@ class Liveness {
 
   struct Touched {
     uint32_t buffer;
-    bool first;  // nothing is read of what it held before the instruction
-    bool last;   // nothing is read of what it holds after the instruction
+    bool liveBefore;  // some of its bytes are live before the instruction
+    bool liveAfter;   // and after it
   };
 
-  // Takes the instruction that runs before the one of the call before. Returns the buffers that it touches, in
-  // ascending order, without those that are persistent.
-  std::vector<Touched> walk(const Instruction& instruction);
+  // Each call takes the predecessor of the instruction of the call before. Returns the buffers that the instruction
+  // touches, in ascending order, without those that are persistent.
+  std::vector<Touched> visit(const Instruction& instruction);
 
-  // Returns true if bytes of the buffer are still to be read before the instruction of the latest call.
-  bool isAlive(uint32_t buffer) const { return !live_[buffer].empty(); }
+  // Returns true if bytes of the buffer are live before the instruction of the latest call.
+  bool isLive(uint32_t buffer) const { return !live_[buffer].empty(); }
 
  private:
   const Plan& plan_;

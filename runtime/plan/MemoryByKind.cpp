@@ -41,9 +41,9 @@ class LiveBytes {
 
   // While an instruction runs, what it touches and what is read after it are alive together.
   void instruction(const Instruction& instruction) {
-    const std::vector<Liveness::Touched> touched = liveness_.walk(instruction);
+    const std::vector<Liveness::Touched> touched = liveness_.visit(instruction);
     for (const Liveness::Touched& each : touched)
-      if (each.last) count(each.buffer, true);
+      if (!each.liveAfter) add(each.buffer);
     uint64_t all = 0;
     for (int kind = 0; kind <= CONSTANTS; ++kind) {
       most_[kind] = std::max(most_[kind], now_[kind]);
@@ -51,22 +51,20 @@ class LiveBytes {
     }
     if (all > together_.bytes) together_ = {&instruction, all};
     for (const Liveness::Touched& each : touched)
-      if (each.first) count(each.buffer, false);
+      if (!each.liveBefore) remove(each.buffer);
   }
 
-  void count(uint32_t index, bool alive) {
-    const Buffer& buffer = plan_.buffers(static_cast<int>(index));
-    if (buffer.space() != space_) return;
-    if (alive)
-      now_[buffer.kind()] += buffer.bytes();
-    else
-      now_[buffer.kind()] -= buffer.bytes();
-  }
+  void add(uint32_t buffer) { live(buffer) += at(buffer).bytes(); }
+  void remove(uint32_t buffer) { live(buffer) -= at(buffer).bytes(); }
+  const Buffer& at(uint32_t buffer) const { return plan_.buffers(static_cast<int>(buffer)); }
+  // The live bytes that the buffer counts under.
+  uint64_t& live(uint32_t buffer) { return at(buffer).space() == space_ ? now_[at(buffer).kind()] : elsewhere_; }
 
   const Plan& plan_;
   const Buffer::Space space_;
   Liveness liveness_;
   MostBytes together_;
+  uint64_t elsewhere_ = 0;  // in other spaces
   uint64_t now_[CONSTANTS + 1] = {}, most_[CONSTANTS + 1] = {};
 };
 

@@ -9,8 +9,8 @@
 namespace sheaf::plan {
 
 // The largest number of bytes that buffers of each kind hold at the same time on one rank, in issue order, over
-// prologue, body, body, epilogue. A buffer counts whole from its first write to the last read of what was written;
-// a persistent one always. All seven kinds are present. The plan must be verified.
+// prologue, step, step, epilogue, and over the evaluation. A buffer counts whole from its first write to the last read
+// of what was written; a persistent one always. All seven kinds are present. The plan must be verified.
 std::map<BufferKind, uint64_t> memoryByKind(const Plan& plan, Buffer::Space space = Buffer::DEVICE);
 // Writes them into the plan's tables, for every space that has buffers.
 void declareMemoryByKind(Plan& plan);

@@ -50,11 +50,12 @@ class LivenessTest : public testing::Test {
     return result;
   }
 
-  // "0 first", "1 first last": what walking the instruction says of each buffer.
-  std::vector<std::string> walk(const plan::Instruction& instruction) {
+  // Returns what the instruction is to each buffer: "0 first", if it begins a life, or "1 last", if it ends one.
+  std::vector<std::string> visit(const plan::Instruction& instruction) {
     std::vector<std::string> texts;
-    for (const plan::Liveness::Touched& each : liveness_.walk(instruction))
-      texts.push_back(std::to_string(each.buffer) + (each.first ? " first" : "") + (each.last ? " last" : ""));
+    for (const plan::Liveness::Touched& each : liveness_.visit(instruction))
+      texts.push_back(std::to_string(each.buffer) + (each.liveBefore ? "" : " first") +
+                      (each.liveAfter ? "" : " last"));
     return texts;
   }
 
@@ -63,34 +64,34 @@ class LivenessTest : public testing::Test {
 };
 
 TEST_F(LivenessTest, ABufferLivesFromItsWriteToItsLastRead) {
-  EXPECT_THAT(walk(instruction({{0, READ}})), ElementsAre("0 last"));
-  EXPECT_THAT(walk(instruction({{0, READ}, {1, WRITE}})), ElementsAre("0", "1 first last"));
-  EXPECT_THAT(walk(instruction({{0, READ_WRITE}})), ElementsAre("0"));
-  EXPECT_TRUE(liveness_.isAlive(0));
-  EXPECT_THAT(walk(instruction({{0, WRITE}})), ElementsAre("0 first"));
-  EXPECT_FALSE(liveness_.isAlive(0));
-  EXPECT_THAT(walk(instruction({{0, READ}})), ElementsAre("0 last"));  // here an earlier life of it ends
+  EXPECT_THAT(visit(instruction({{0, READ}})), ElementsAre("0 last"));
+  EXPECT_THAT(visit(instruction({{0, READ}, {1, WRITE}})), ElementsAre("0", "1 first last"));
+  EXPECT_THAT(visit(instruction({{0, READ_WRITE}})), ElementsAre("0"));
+  EXPECT_TRUE(liveness_.isLive(0));
+  EXPECT_THAT(visit(instruction({{0, WRITE}})), ElementsAre("0 first"));
+  EXPECT_FALSE(liveness_.isLive(0));
+  EXPECT_THAT(visit(instruction({{0, READ}})), ElementsAre("0 last"));  // here an earlier life of it ends
 }
 
 TEST_F(LivenessTest, WritesEndALifeByteByByte) {
-  walk(instruction({{0, READ}}));
-  EXPECT_THAT(walk(instruction({{0, WRITE, 2, 5}})), ElementsAre("0"));
-  EXPECT_THAT(walk(instruction({{0, WRITE, 0, 2}, {0, WRITE, 5, 7}})), ElementsAre("0"));
-  EXPECT_THAT(walk(instruction({{0, WRITE, 7, 8}})), ElementsAre("0 first"));
+  visit(instruction({{0, READ}}));
+  EXPECT_THAT(visit(instruction({{0, WRITE, 2, 5}})), ElementsAre("0"));
+  EXPECT_THAT(visit(instruction({{0, WRITE, 0, 2}, {0, WRITE, 5, 7}})), ElementsAre("0"));
+  EXPECT_THAT(visit(instruction({{0, WRITE, 7, 8}})), ElementsAre("0 first"));
 }
 
 TEST_F(LivenessTest, AnInstructionReadsWhatItOverwrites) {
-  EXPECT_THAT(walk(instruction({{0, WRITE}, {0, READ, 3, 4}})), ElementsAre("0 last"));
-  EXPECT_THAT(walk(instruction({{0, WRITE, 0, 3}, {0, WRITE, 4, 8}})), ElementsAre("0"));
-  EXPECT_THAT(walk(instruction({{0, WRITE, 3, 4}})), ElementsAre("0 first"));
+  EXPECT_THAT(visit(instruction({{0, WRITE}, {0, READ, 3, 4}})), ElementsAre("0 last"));
+  EXPECT_THAT(visit(instruction({{0, WRITE, 0, 3}, {0, WRITE, 4, 8}})), ElementsAre("0"));
+  EXPECT_THAT(visit(instruction({{0, WRITE, 3, 4}})), ElementsAre("0 first"));
 }
 
 TEST_F(LivenessTest, ScratchHoldsNothingBeforeAndAfter) {
-  EXPECT_THAT(walk(instruction({{0, READ}, {1, READ_WRITE}}, true)), ElementsAre("0 last", "1 first last"));
+  EXPECT_THAT(visit(instruction({{0, READ}, {1, READ_WRITE}}, true)), ElementsAre("0 last", "1 first last"));
 }
 
 TEST_F(LivenessTest, PersistentBuffersAreNotListed) {
-  EXPECT_THAT(walk(instruction({{2, READ}, {1, WRITE}})), ElementsAre("1 first last"));
+  EXPECT_THAT(visit(instruction({{2, READ}, {1, WRITE}})), ElementsAre("1 first last"));
 }
 
 }  // namespace

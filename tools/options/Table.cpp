@@ -5,39 +5,17 @@
 
 #include "runtime/base/OutputPaths.h"
 #include "runtime/base/Text.h"
+#include "tools/options/Wrap.h"
 
 namespace sheaf::options {
 namespace {
 
-constexpr size_t kWidth = 100;  // of help
 constexpr size_t kColumn = 26;  // where an option's help begins
 constexpr size_t kIndent = 2;   // of an option's name
 
 const Option* find(const std::vector<Option>& options, const std::string& name) {
   auto found = std::find_if(options.begin(), options.end(), [&](const Option& o) { return o.name == name; });
   return found == options.end() ? nullptr : &*found;
-}
-
-// Appends `text` to `out`, whose last line has `column` characters, in lines of at most kWidth that begin at `indent`.
-void wrap(std::string& out, const std::string& text, size_t column, size_t indent) {
-  size_t at = 0;
-  bool first = true;
-  while (at < text.size()) {
-    size_t end = text.find(' ', at);
-    if (end == std::string::npos) end = text.size();
-    if (!first && column + 1 + end - at > kWidth) {
-      out += "\n" + std::string(indent, ' ');
-      column = indent;
-    } else if (!first) {
-      out += ' ';
-      ++column;
-    }
-    out.append(text, at, end - at);
-    column += end - at;
-    first = false;
-    at = end + 1;
-  }
-  out += '\n';
 }
 
 void addOption(std::string& out, const Table& table, const Option& option) {

@@ -116,15 +116,15 @@ options::Table compileTable() {
   table.foreign = optionsOfRun();
   table.marksResults = true;
   table.notes =
-      "If --leaves and --bucket-size are both given, only the options marked \"can change results\" can change "
-      "results; all others change only time and memory. If --leaves is not given, --ranks and --micro-batches also "
-      "change how results are rounded. If --bucket-size is not given, Sheaf chooses the bucket size from predicted "
-      "times. Any option that changes the predicted times can then also change how results are rounded.";
+      "Options without the mark \"can change results\" change only time and memory, if --leaves and --bucket-size are "
+      "both given. If --leaves is not given, --ranks and --micro-batches also change how results are rounded. If "
+      "--bucket-size is not given, Sheaf chooses the bucket size from predicted times. Any option that changes the "
+      "predicted times can then also change how results are rounded.";
   table.sections = {
       {"Job",
        {Row::text<&O::output>("-o", "OUT.plan",
-                              "File to write. It gets the plan or, if --compile-to is given, the program as text; '-' "
-                              "writes the text to standard output.")
+                              "File for the plan. With --compile-to, the file gets the compiler's form of the training "
+                              "step as text instead; '-' writes the text to standard output.")
             .writes([](const options::Given& given) -> std::vector<std::string> {
               if (!given.has("--compile-to") || given.is("--compile-to", "emit")) return {"plan"};
               return given.is("--format", "onnx") ? std::vector<std::string>{"onnx"} : std::vector<std::string>{"mlir"};
@@ -132,9 +132,10 @@ options::Table compileTable() {
             .alsoWrites(".data")
             .required("where is the plan to be written?"),
         Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks."),
-        Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
-                                                 "Global batch: rows (samples) per step, divided among the ranks. It "
-                                                 "is the size of the inputs' batch dimension (see --rows).")
+        Row::integer<&O::import, &Import::batch>(
+            "--batch", "B", 1, int64_t{1} << 32,
+            "Global batch: rows (samples) per step of all ranks together, divided among the ranks. If the model fixes "
+            "the batch dimension of its inputs (see --rows), B is that size.")
             .defaultsTo("the model's, if that is fixed; else it is required")
             .decidesBits(),
         Row::integer<&O::import, &Import::leaves>(
@@ -150,16 +151,16 @@ options::Table compileTable() {
             "Copy from A.plan every option that can change results, such as --leaves, --bucket-size, --precision and "
             "--optimizer, so that both plans give bit-identical results. It is an error to give one of these options "
             "with another value. It is also an error if the results of the two plans would still differ."),
-        microBatchesRow<O>(" auto: 1 if the plan fits with 1. Otherwise the smallest number that makes the plan fit, "
-                           "or 1 with recomputed activations, whichever is faster."),
+        microBatchesRow<O>(" auto: no accumulation (M = 1) if the plan fits. Otherwise the faster of two: the smallest "
+                           "M that makes the plan fit, or M = 1 with recomputed activations."),
         reduceRow<O>(), bindingRow<O>(), rowsRow<O>(), constantRow<O>(), nodesRow<O>("all ranks are one group"),
         Row::parsed<&O::choose, &ChooseOptions::stage>(
             "--zero", "auto|0|1|2|3|node=S,world=T", "auto, a stage from 0 to 3, or node=S,world=T",
             "ZeRO stage: what is divided among the ranks. 0: nothing, 1: optimizer state, 2: gradients as well, 3: "
             "parameters as well; auto: of the stages that fit, the one with the shortest predicted step. "
-            "node=S,world=T: two levels (T at most S). The data that stage T divides are divided among all ranks. The "
-            "data that stage S divides and stage T does not are divided within each node only, so that each node has a "
-            "complete copy of them. Example: node=3,world=0 is HSDP.",
+            "node=S,world=T: two levels (T at most S). What stage T divides is divided among all ranks. What only "
+            "stage S divides is divided among the ranks of each node, so each node has a complete copy. Example: "
+            "node=3,world=0 is HSDP, which divides everything within nodes and nothing between them.",
             parseStages)
             .defaultsTo("auto"),
         Row::text<&O::deepSpeed>(
@@ -255,9 +256,9 @@ options::Table compileTable() {
         offloadRow<O>(), updateOnRow<O>(), hostMemoryRow<O>(), fileSpaceRow<O>(), fileGenerationsRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::recompute>(
             "--recompute", recomputations(),
-            "Activations to recompute in the backward pass (activation checkpointing). auto: as few as make the plan "
-            "fit; none; kernels: results of elementwise kernels that follow matrix multiplications; all: everything "
-            "inside transformer blocks, whose inputs are kept."),
+            "Activations to recompute in the backward pass (activation checkpointing). auto: only as many as are "
+            "needed to make the plan fit; none; kernels: results of elementwise kernels that follow matrix "
+            "multiplications; all: everything inside transformer blocks, whose inputs are kept."),
         Row::bytes<&O::pipeline, &Pipeline::bucketBytes>("--bucket-size",
                                                          "Size of a bucket: parameters that are gathered together.")
             .defaultsTo("from the model's size and the profile")
@@ -269,17 +270,17 @@ options::Table compileTable() {
                             "At stage 3: parameters that stay gathered from the forward to the backward pass. auto: "
                             "keep a parameter if the step becomes shorter and the plan still fits; none: keep nothing; "
                             "REGEX: keep those whose names match."),
-        Row::word<&O::secondary>(
-            "--secondary-shards", {"auto", "none", "all"},
-            "At stage 3 with --ranks-per-node L: each rank keeps 1/L of a bucket after the forward pass, so that the "
-            "backward pass gathers within nodes only (hpZ of ZeRO++). auto: do this for as many buckets as fit, if the "
-            "step becomes shorter; none: for no bucket; all: for every bucket that --keep does not keep gathered.")}},
+        Row::word<&O::secondary>("--secondary-shards", {"auto", "none", "all"},
+                                 "At stage 3 with --ranks-per-node L: each rank keeps 1/L of a bucket after the "
+                                 "forward pass, so that the backward pass gathers within nodes only (hpZ of ZeRO++). "
+                                 "auto: do this for as many buckets as fit, if the step becomes shorter; none: for no "
+                                 "bucket; all: for every bucket, except those that stay gathered because of --keep.")}},
       {"Inspection",
-       {Row::word<&O::phase>(
-            "--compile-to", {"import", "train", "zero", "fuse", "plan", "emit"},
-            "Stop after one phase and write the program, as it is then, to the file of -o as text. Phases: import (the "
-            "graph as read), train (with backward pass and optimizer), zero (with its communication), fuse (with fused "
-            "kernels), plan (with addresses and schedule). emit writes the plan."),
+       {Row::word<&O::phase>("--compile-to", {"import", "train", "zero", "fuse", "plan", "emit"},
+                             "Stop after one phase and write the compiler's form of the training step at that point, "
+                             "as text, to the file of -o. Phases: import (the graph as read), train (with backward "
+                             "pass and optimizer), zero (with its communication), fuse (with fused kernels), plan "
+                             "(with addresses and schedule). The default, emit, runs all phases and writes the plan."),
         Row::word<&O::format>(
             "--format", {"text", "onnx"},
             "With --compile-to: text, or an ONNX model of the step's graph that viewers such as Netron can show."),
@@ -298,8 +299,8 @@ Status settleSecondaryShards(CompileOptions& o) {
   if (each == 0) return Status::error("--secondary-shards all needs --ranks-per-node L");
   if (each > 1 && each < o.import.ranks && (!o.choose.stage || *o.choose.stage == Stages{3, 3})) return {};
   return Status::error(
-      "--secondary-shards all keeps what is gathered between nodes: it needs several nodes of several ranks, and "
-      "stage 3 within and between them (--zero 3)");
+      "--secondary-shards all keeps what is gathered between nodes: it needs several nodes of several ranks, and stage "
+      "3 within and between them (--zero 3)");
 }
 
 // Derives what follows from the options.
@@ -554,17 +555,16 @@ int compile(CompileOptions& options, const options::Given& stated) {
       reduced && *reduced != train::Precision::f32 && *reduced != options.pipeline.precision) {
     const std::string word = train::stringifyPrecision(*reduced).str();
     return misuse(cat("--reduce-precision ", word, " needs --precision ", word,
-                      ": other gradients are summed in f32 or in "
-                      "their own type"));
+                      ": other gradients are summed in f32 or in their own type"));
   }
   for (const std::string option :
        {"--eval", "--loss", "--optimizer", "--group", "--no-decay", "--lr-schedule", "--clip-norm", "--on-nan",
         "--train", "--freeze", "--batch-norm", "--reduce-precision", "--loss-scale"})
     if (options.evaluationOnly && given.has(option))
-      return misuse(option == "--eval" || option == "--loss"
-                        ? "--eval-only compiles the outputs without a loss; to evaluate a loss use --eval without "
-                          "--eval-only"
-                        : cat(option, " has no use with --eval-only, which compiles no training step"));
+      return misuse(
+          option == "--eval" || option == "--loss"
+              ? "--eval-only compiles the outputs without a loss; to evaluate a loss use --eval without --eval-only"
+              : cat(option, " has no use with --eval-only, which compiles no training step"));
   if (given.has("--reduce") && options.microBatches == 1)
     return misuse("--reduce says when the gradients of several micro-batches are reduced; it needs --micro-batches");
   if (options.evaluationOnly && options.microBatches != 1)

@@ -29,13 +29,13 @@ class Walk {
     for (int i = plan_.epilogue_size(); i-- > 0;) instruction(plan_.epilogue(i), nullptr);
     for (size_t op = loop_.instructions.size(); op-- > 0;) instruction(*step_[at(op)], nullptr);
     for (uint32_t buffer = 0; buffer < open_.size(); ++buffer)
-      if (liveness_.isAlive(buffer)) open_[buffer] = {buffer, 0, whole_.last, whole_.end, whole_.end};
+      if (liveness_.isLive(buffer)) open_[buffer] = {buffer, 0, whole_.last, whole_.end, whole_.end};
     for (size_t op = loop_.instructions.size(); op-- > 0;) instruction(*step_[at(op)], &op);
     for (uint32_t buffer = 0; buffer < open_.size(); ++buffer) {
       const bool persistent = plan_.buffers(static_cast<int>(buffer)).persistent();
       Lifetime life = persistent ? whole_ : open_[buffer];
       life.buffer = buffer, life.first = -1, life.begin = 0;
-      if (persistent || liveness_.isAlive(buffer)) lifetimes_.push_back(life);
+      if (persistent || liveness_.isLive(buffer)) lifetimes_.push_back(life);
     }
     auto before = [](const Lifetime& a, const Lifetime& b) {
       return a.first != b.first ? a.first < b.first : a.buffer < b.buffer;
@@ -49,15 +49,15 @@ class Walk {
 
   // `op`: the instruction's, where lifetimes are noted.
   void instruction(const plan::Instruction& instruction, const size_t* op) {
-    const std::vector<plan::Liveness::Touched> touched = liveness_.walk(instruction);
+    const std::vector<plan::Liveness::Touched> touched = liveness_.visit(instruction);
     if (!op) return;
     const double begin = timeline_.begin[*op], end = timeline_.end[*op];
     for (const plan::Liveness::Touched& each : touched) {
       Lifetime& life = open_[each.buffer];
-      if (each.last) life = {each.buffer, 0, static_cast<int64_t>(*op), begin, end};
+      if (!each.liveAfter) life = {each.buffer, 0, static_cast<int64_t>(*op), begin, end};
       life.begin = std::min(life.begin, begin);
       life.end = std::max(life.end, end);
-      if (!each.first) continue;
+      if (each.liveBefore) continue;
       life.first = static_cast<int64_t>(*op);
       lifetimes_.push_back(life);
     }

@@ -6,6 +6,7 @@
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
+#include "tools/options/Wrap.h"
 
 namespace sheaf::tool {
 
@@ -138,13 +139,20 @@ void printBaselines(const Baselines& baselines, double stepSeconds) {
         "not modelled)\n");
   if (!baselines.results.empty())
     out::printf("\n%-18s %10s   relative to this plan (below 1: faster)   bytes\n", "baselines", "step");
-  for (const auto& [name, baseline] : baselines.results)
-    out::printf("  %-16s %10s   %5.2f                %s%s%s%s: %s\n", name.c_str(),
-                secondsText(baseline.seconds).c_str(), baseline.seconds / stepSeconds,
-                bytesText(baseline.bytes).c_str(),
-                baseline.hostBytes > 0 ? cat(", ", bytesText(baseline.hostBytes), " in host memory").c_str() : "",
-                baseline.fileBytes > 0 ? cat(", ", bytesText(baseline.fileBytes), " in files").c_str() : "",
-                baseline.fits ? "" : ", too many", baseline.knobs.c_str());
+  for (const auto& [name, baseline] : baselines.results) {
+    char begin[80];
+    const size_t indent = static_cast<size_t>(
+        std::snprintf(begin, sizeof begin, "  %-16s %10s   ", name.c_str(), secondsText(baseline.seconds).c_str()));
+    std::string row = begin;
+    std::snprintf(begin, sizeof begin, "%5.2f                ", baseline.seconds / stepSeconds);
+    row += cat(begin, bytesText(baseline.bytes),
+               baseline.hostBytes > 0 ? cat(", ", bytesText(baseline.hostBytes), " in host memory") : "",
+               baseline.fileBytes > 0 ? cat(", ", bytesText(baseline.fileBytes), " in files") : "",
+               baseline.fits ? ": " : ", too many: ");
+    const size_t column = row.size();
+    options::wrap(row, baseline.knobs, column, indent);
+    out::printf("%s", row.c_str());
+  }
 }
 
 void setBaselines(json::Object& object, const Baselines& baselines) {

@@ -76,9 +76,9 @@ template <typename O>
 options::Option rowsRow() {
   return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::rows>(
              "--rows", "INPUT=D", "INPUT=D with D of at least 0",
-             "The batch dimension of an input, counted from 0. This does not change data files: in them, the rows are "
-             "always the first dimension. Default: if all inputs have a dynamic dimension of the same name, and there "
-             "is only one such name, that dimension. Otherwise dimension 0.",
+             "The batch dimension of an input, counted from 0. This is about the model's input; in data files, the "
+             "rows are always the first dimension. Default: the dynamic dimension whose name occurs in all inputs, if "
+             "exactly one name does. Otherwise dimension 0.",
              parseRows)
       .decidesBits();
 }
@@ -189,11 +189,11 @@ options::Option offloadRow() {
              "--offload", "auto|none|KIND=SPACE,...",
              "auto, none, or KIND=SPACE,..., as in optimizer=host,activations=file",
              "Move data that is not in use out of device memory. KIND: optimizer (state and master weights), "
-             "parameters, gradients (from their reduction to the update), activations (from the forward to the "
-             "backward pass). SPACE: host (the host's memory) or file (in the folder of `sheaf-run --offload-dir`). "
-             "auto: if the plan does not fit --memory-limit, move data until it fits, first those that add the least "
-             "time to the step; or recompute activations, if that is faster. Data are moved to host memory first, and "
-             "to files when --host-memory is full.",
+             "parameters, gradients (while they wait between reduction and update), activations (while they wait "
+             "between forward and backward pass). SPACE: host (the host's memory) or file (in the folder of `sheaf-run "
+             "--offload-dir`). auto: if the plan does not fit --memory-limit, move data until the plan fits. The data "
+             "whose moves add the least time go first. If recomputing activations is faster, do that instead. Data are "
+             "moved to host memory first, and to files when --host-memory is full.",
              parseOffload)
       .defaultsTo("none");
 }
@@ -204,9 +204,9 @@ options::Option updateOnRow() {
       options::Words<UpdateOn>{{"auto", UpdateOn::automatic}, {"device", UpdateOn::device}, {"host", UpdateOn::host}},
       "Where to update parameters if --offload moves their optimizer state. device: the state is copied to the device "
       "and back. host: the host's processors update it in host memory; gradients are copied there and parameters back. "
-      "auto: if the plan runs on CPUs, device. If it runs on GPUs, the choice that is predicted to be faster; the "
-      "profile (--profile) contains the speed of updates on the host. If another part of the step also reads the "
-      "state, the update stays on the device.");
+      "auto: device for a plan that runs on CPUs. For one that runs on GPUs, the choice that is predicted to be "
+      "faster; the profile (--profile) contains the speed of updates on the host. If another part of the step also "
+      "reads the state, the update stays on the device.");
 }
 template <typename O>
 options::Option hostMemoryRow() {
@@ -224,9 +224,9 @@ template <typename O>
 options::Option fileGenerationsRow() {
   return options::Rows<O>::template integer<&O::pipeline, &PipelineOptions::fileGenerations>(
       "--file-generations", "1|2", 1, 2,
-      "Copies of the state in files, if --offload moves all state to files. 2: the step before is kept as well, so "
-      "that a run can be resumed from the files, also after a crash. 1: takes half the space, and the files are "
-      "removed when the run ends.");
+      "How many versions of the state the files hold, if --offload moves parameters and optimizer state to files. 2: "
+      "the state after the latest step and after the step before, so that a run can be resumed from the files, also "
+      "after a crash. 1: takes half the space, and the files are removed when the run ends.");
 }
 
 // Decides the loss scale: what was given, or dynamic for f16.
@@ -249,8 +249,8 @@ options::Option reduceRow() {
       "With --micro-batches: when gradients are reduced over the ranks. each: after every micro-batch, so that a rank "
       "stores only its shard of the gradients. last: as rarely as possible; a rank then stores all gradients. If M is "
       "a power of two, they are reduced once, after the last micro-batch. Otherwise they are reduced after every K "
-      "micro-batches, where K is the largest power of two that divides M (M = 12: after every 4), since gradients are "
-      "always added in one fixed order. auto: each at stages 2 and 3, else last.");
+      "micro-batches, where K is the largest power of two that divides M (M = 12: after every 4): only groups of that "
+      "size are complete in the fixed order in which gradients are added. auto: each at stages 2 and 3, else last.");
 }
 
 // A context with our dialects, for one compilation.
