@@ -103,13 +103,22 @@ endfunction()
 # sheaf_loaded_library(name sources...): a shared library of the runtime that programs load where it is asked for. The
 # runtime's static libraries are linked in, and the linker hides what comes from them: GCC exports explicit
 # specializations of function templates (plan::wordTable) in spite of -fvisibility=hidden. So the library offers one
-# function, and needs nothing of the program but the plan's messages and protobuf-lite, of which a process must have one
-# copy.
+# function and its version, and needs nothing of the program but the plan's messages and protobuf-lite, of which a process
+# must have one copy.
 function(sheaf_loaded_library name)
   add_library(${name} SHARED ${ARGN})
+  sheaf_library_version(${name})
   sheaf_runtime_options(${name})
   target_link_options(${name} PRIVATE "LINKER:--exclude-libs,ALL")
   sheaf_link_map(${name})
+endfunction()
+
+# sheaf_library_version(name): programs load libraries of their own version only.
+function(sheaf_library_version name)
+  add_library(${name}_version OBJECT ${PROJECT_SOURCE_DIR}/runtime/base/LibraryVersion.cpp)
+  target_compile_definitions(${name}_version PRIVATE SHEAF_VERSION="${PROJECT_VERSION}")
+  set_target_properties(${name}_version PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_sources(${name} PRIVATE $<TARGET_OBJECTS:${name}_version>)
 endfunction()
 
 # sheaf_link_map(name): also writes maps/FILE.map, in which test/structure/linked.py finds the objects that are linked in.

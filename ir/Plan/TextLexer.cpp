@@ -53,6 +53,7 @@ Token Lexer::string() {
     }
     if (text_[at_] == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] != '\n') ++at_;
   }
+  if (at_ < text_.size() && text_[at_] == '\0') return wrong(at_, "the byte 0x0 in a string, expected \"\\00\"");
   return wrong(from, "the string does not end on its line, expected '\"'");
 }
 
@@ -71,12 +72,12 @@ Token Lexer::number() {
   if (at_ < text_.size() && text_[at_] == '.') {
     ++at_;
     digits(llvm::isDigit);
-    if (at_ < text_.size() && (text_[at_] == 'e' || text_[at_] == 'E')) {
-      const size_t sign = at_ + 1 < text_.size() && (text_[at_ + 1] == '+' || text_[at_ + 1] == '-') ? 2 : 1;
-      if (at_ + sign < text_.size() && llvm::isDigit(text_[at_ + sign])) {
-        at_ += sign;
-        digits(llvm::isDigit);
-      }
+  }
+  if (at_ < text_.size() && (text_[at_] == 'e' || text_[at_] == 'E')) {
+    const size_t sign = at_ + 1 < text_.size() && (text_[at_ + 1] == '+' || text_[at_ + 1] == '-') ? 2 : 1;
+    if (at_ + sign < text_.size() && llvm::isDigit(text_[at_ + sign])) {
+      at_ += sign;
+      digits(llvm::isDigit);
     }
   }
   return cut(Token::Kind::kNumber, from);
@@ -96,13 +97,16 @@ Token Lexer::next() {
   if (c == '%') {
     ++at_;
     while (at_ < text_.size() && (isNameChar(text_[at_]) || text_[at_] == '-')) ++at_;
-    if (at_ == from + 1) return wrong(from, "'%' stands alone, expected the name of a buffer");
+    if (at_ == from + 1)
+      return wrong(from, "'%' stands alone, expected the name of a buffer: letters, digits, '_', '.', '$' and '-'");
     return {Token::Kind::kBuffer, text_.substr(from + 1, at_ - from - 1), from};
   }
   if (std::string_view("(){}[]<>:,=+*#").find(c) != std::string_view::npos) {
     ++at_;
     return cut(Token::Kind::kPunctuation, from);
   }
+  if (from == 0 && text_.starts_with("\xEF\xBB\xBF"))
+    return wrong(from, "the text begins with a byte order mark: save it as UTF-8 without one");
   if (llvm::isPrint(c)) return wrong(from, cat("got '", c, "', which a plan's text has only in strings and comments"));
   return wrong(from, cat("got the byte 0x", llvm::utohexstr(static_cast<unsigned char>(c)),
                          ", which a plan's text has only in comments"));

@@ -54,8 +54,7 @@ class Parser : public TextReader {
       return false;
     while (!takes("}"))
       if (!declaration(given)) return false;
-    own.ParseFromString(plan.SerializeAsString());
-    return true;
+    return own.ParseFromString(plan.SerializeAsString()) || fail(name_.at, "a string of the plan is not UTF-8");
   }
 
   // The text of the oldest version is that of this one. A text without a version is of a plan that is not finished.
@@ -76,7 +75,7 @@ class Parser : public TextReader {
     if (!find(table().declarations, "a declaration such as plan.buffer or plan.body, or '}'", statement)) return false;
     if (!statement->list) {
       if (!given.insert(statement).second)
-        return fail(name_.at, cat(name_.text, " stands here a second time, expected it once"));
+        return fail(name_.at, cat(describe(*statement), " stands here a second time, expected it once"));
     }
     const bool named = buffer.kind == Kind::kBuffer;
     const bool isBuffer = statement->list && statement->list->message_type() == reflected_plan::Buffer::descriptor();
@@ -86,6 +85,13 @@ class Parser : public TextReader {
     if (named && !buffers_.emplace(buffer.text, index).second)
       return fail(buffer.at, cat(quoted(buffer), " is the name of another buffer above, expected a name of its own"));
     return true;
+  }
+
+  // "plan.body", or "plan.digests \"training\"" of a statement that is not the only one of its name.
+  static std::string describe(const Statement& statement) {
+    const auto same = std::count_if(table().declarations.begin(), table().declarations.end(),
+                                    [&](const Statement& one) { return one.name == statement.name; });
+    return same == 1 ? statement.name : cat(statement.name, " \"", statement.elements.front().literal, "\"");
   }
 
   bool contents(const Statement& statement) {

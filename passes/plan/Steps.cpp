@@ -8,7 +8,7 @@ namespace sheaf::plan_ir {
 namespace {
 
 constexpr StepOption kLower[] = {
-    {"max-threads-per-rank", "8", "Threads that scratch is reserved for"},
+    {"max-threads-per-rank", "8", "Threads that scratch is reserved for", 1, 1024},
     {"cpu", "true", "Reserve the scratch that calls need on the CPU"},
     {"gpu", "false", "Reserve the scratch that calls need on a GPU"},
 };
@@ -24,10 +24,10 @@ constexpr StepOption kOffload[] = {
 };
 constexpr StepOption kSchedule[] = {
     {"profile", "cpu", "Hardware profile: a name or a file"},
-    {"memory-limit", "0", "Most bytes of a rank's arena; 0: no limit"},
+    {"memory-limit", "0", "Most bytes of a rank's arena; 0: no limit", 0},
     {"prefetch", "-1", "Gathers under way beyond those in use; negative: the best number"},
 };
-constexpr StepOption kGenerations[] = {{"generations", "2", "Places of each state, 1 or 2"}};
+constexpr StepOption kGenerations[] = {{"generations", "2", "Places of each state, 1 or 2", 1, 2}};
 constexpr StepOption kEvents[] = {{"placed", "false", "Buffers have their offsets"}};
 
 constexpr Step kSteps[] = {
@@ -65,11 +65,16 @@ constexpr Step kSteps[] = {
      [](Draft& draft, const StepArguments&) { return allocateArena(draft); }},
 };
 
-// Words have the form of their default: a number, true or false, or any text.
-bool hasFormOf(const std::string& value, std::string_view otherwise) {
+// Checks that a value has the form of the option's default.
+Status checkForm(const StepOption& option, const std::string& value) {
   int64_t number = 0;
-  if (otherwise == "true" || otherwise == "false") return value == "true" || value == "false";
-  return !parseInteger(std::string(otherwise), number) || parseInteger(value, number);
+  const std::string_view byDefault = option.byDefault;
+  if (byDefault == "true" || byDefault == "false")
+    return value == "true" || value == "false" ? Status() : Status::error("expected true or false");
+  if (!parseInteger(std::string(byDefault), number)) return {};
+  if (!parseInteger(value, number)) return Status::error("expected a whole number");
+  if (number < option.least) return Status::error(cat("expected at least ", option.least));
+  return number <= option.most ? Status() : Status::error(cat("expected at most ", option.most));
 }
 
 }  // namespace
@@ -80,7 +85,7 @@ std::span<const Step> steps() {
 
 Expected<StepArguments> StepArguments::parse(const Step& step, std::string_view text) {
   StepArguments arguments(step);
-  for (const StepOption& option : step.options) arguments.values_.emplace_back(option.otherwise);
+  for (const StepOption& option : step.options) arguments.values_.emplace_back(option.byDefault);
   while (!text.empty()) {
     const std::string_view word = text.substr(0, text.find(' '));
     text.remove_prefix(std::min(word.size() + 1, text.size()));
@@ -92,9 +97,8 @@ Expected<StepArguments> StepArguments::parse(const Step& step, std::string_view 
                                       [&](const StepOption& known) { return known.name == name; });
     if (option == step.options.data() + step.options.size())
       return Status::error(cat("-", step.name, " has no option '", name, "'; --plan-steps lists the options"));
-    if (!hasFormOf(value, option->otherwise))
-      return Status::error(
-          cat("-", step.name, ": ", name, "=", value, ": expected a value like the default, ", option->otherwise));
+    if (Status form = checkForm(*option, value); !form.ok())
+      return Status::error(cat("-", step.name, ": ", name, "=", value, ": ", form.message()));
     arguments.values_[static_cast<size_t>(option - step.options.data())] = value;
   }
   return arguments;
@@ -124,7 +128,7 @@ std::string stepReference() {
     text += cat("\n## `-", step.name, "`\n\nIt ", step.summary, ".\n");
     if (!step.options.empty()) text += "\n| option | default | meaning |\n|---|---|---|\n";
     for (const StepOption& option : step.options)
-      text += cat("| `", option.name, "` | `", option.otherwise, "` | ", option.help, " |\n");
+      text += cat("| `", option.name, "` | `", option.byDefault, "` | ", option.help, " |\n");
   }
   return text;
 }

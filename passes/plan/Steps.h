@@ -11,8 +11,9 @@ namespace sheaf::plan_ir {
 
 struct StepOption {
   std::string_view name;
-  std::string_view otherwise;  // its value where it is not given
+  std::string_view byDefault;  // its value where it is not given: a number, true or false, or any text
   std::string_view help;
+  int64_t least = INT64_MIN, most = INT64_MAX;  // range if it is a number
 };
 
 class StepArguments;

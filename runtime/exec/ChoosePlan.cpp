@@ -21,13 +21,17 @@ Expected<ChosenPlan> choosePlan(const std::vector<std::string>& paths, int64_t r
     if (!sound.ok()) return Status::error(cat(path, ": ", sound.message()));
     plans.push_back(std::move(*plan));
   }
-  Expected<plan::ComparePlans> compare = loadComparison();
-  if (!compare.ok()) return compare.status();
+  plan::ComparePlans compare = nullptr;
+  if (plans.size() > 1) {
+    Expected<plan::ComparePlans> loaded = loadComparePlans();
+    if (!loaded.ok()) return loaded.status();
+    compare = *loaded;
+  }
   std::vector<std::string> notes;
   // By what is known of one step; that every step computes it is a matter of each plan's proof.
   std::vector<bool> followed(plans.size(), false);
   for (size_t i = 1; i < plans.size(); ++i) {
-    Expected<plan::Comparison> comparison = (*compare)(*plans[0], paths[0], *plans[i], paths[i]);
+    Expected<plan::Comparison> comparison = compare(*plans[0], paths[0], *plans[i], paths[i]);
     if (!comparison.ok()) return comparison.status();
     if (comparison->difference)
       return Status::error(cat(paths[0], " and ", paths[i],

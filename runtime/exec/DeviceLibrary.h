@@ -8,10 +8,6 @@
 
 namespace sheaf::exec {
 
-// Loads a shared library, which is searched in the folders of SHEAF_LIBRARY_PATH, in ../lib next to the program, and on
-// the system's library path; or `chosen`, if it is given. It stays loaded. The error is dlopen's.
-Expected<void*> openLibrary(const std::string& name, const char* chosen = nullptr);
-
 // Target "cpu" is libsheaf_cpu.so, "cuda" libsheaf_cuda.so.
 Expected<Device*> loadDevice(const std::string& target);
 

@@ -36,7 +36,7 @@ class Measurer {
       : options_(options), control_(control), job_(job) {}
 
   Status execute() {
-    Expected<measure::MeasureProfile> measureProfile = loadMeasure();
+    Expected<measure::MeasureProfile> measureProfile = loadMeasureProfile();
     if (!measureProfile.ok()) return measureProfile.status();
     SHEAF_RETURN_IF_ERROR(readProbe());
     SHEAF_RETURN_IF_ERROR(settle());

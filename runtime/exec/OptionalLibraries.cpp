@@ -1,11 +1,9 @@
 #include "runtime/exec/OptionalLibraries.h"
 
-#include <dlfcn.h>
-
 #include <string>
 
 #include "runtime/base/Text.h"
-#include "runtime/exec/DeviceLibrary.h"
+#include "runtime/exec/LoadedLibrary.h"
 
 namespace sheaf::exec {
 namespace {
@@ -13,22 +11,20 @@ namespace {
 // `what` is what asks for the library.
 template <typename Function>
 Expected<Function> load(const std::string& what, const std::string& name, const char* symbol) {
-  Expected<void*> library = openLibrary(name);
-  if (!library.ok())
-    return Status::error(cat(what, ": cannot load ", name, ": ", library.status().message(),
+  Expected<void*> function = loadFunction(name, symbol);
+  if (!function.ok())
+    return Status::error(cat(what, ": cannot load ", name, ": ", function.status().message(),
                              "; it is installed with sheaf-run, and SHEAF_LIBRARY_PATH names the folder that has it"));
-  auto function = reinterpret_cast<Function>(dlsym(*library, symbol));
-  if (!function) return Status::error(cat(what, ": ", name, " does not export ", symbol));
-  return function;
+  return reinterpret_cast<Function>(*function);
 }
 
 }  // namespace
 
-Expected<measure::MeasureProfile> loadMeasure() {
+Expected<measure::MeasureProfile> loadMeasureProfile() {
   return load<measure::MeasureProfile>("--measure", "libsheaf_measure.so", "sheaf_measure_profile");
 }
 
-Expected<plan::ComparePlans> loadComparison() {
+Expected<plan::ComparePlans> loadComparePlans() {
   return load<plan::ComparePlans>("several plans", "libsheaf_same.so", "sheaf_compare_plans");
 }
 

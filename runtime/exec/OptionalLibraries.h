@@ -1,4 +1,4 @@
-// Loads libraries of the runtime that few runs need.
+// Loads functions from libraries of the runtime that few runs need.
 #pragma once
 
 #include "runtime/base/Status.h"
@@ -7,10 +7,10 @@
 
 namespace sheaf::exec {
 
-// For --measure: libsheaf_measure.so.
-Expected<measure::MeasureProfile> loadMeasure();
+// Returns measure::measureProfile of libsheaf_measure.so, for --measure.
+Expected<measure::MeasureProfile> loadMeasureProfile();
 
-// For a run that is given several plans: libsheaf_same.so.
-Expected<plan::ComparePlans> loadComparison();
+// Returns plan::comparePlans of libsheaf_same.so, for a run that is given several plans.
+Expected<plan::ComparePlans> loadComparePlans();
 
 }  // namespace sheaf::exec

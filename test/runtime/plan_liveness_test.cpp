@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,46 @@ TEST_F(LivenessTest, AnInstructionReadsWhatItOverwrites) {
 
 TEST_F(LivenessTest, ScratchHoldsNothingBeforeAndAfter) {
   EXPECT_THAT(visit(instruction({{0, READ}, {1, READ_WRITE}}, true)), ElementsAre("0 last", "1 first last"));
+}
+
+TEST_F(LivenessTest, BuffersAreListedOnceInAscendingOrder) {
+  EXPECT_THAT(visit(instruction({{1, READ, 0, 2}, {0, READ}, {1, READ, 4, 6}, {0, READ}})),
+              ElementsAre("0 last", "1 last"));
+}
+
+// Compared with the definition: a byte is live before an instruction if a later one, or this one, reads it before any
+// writes it.
+TEST_F(LivenessTest, IsThatOfTheDefinition) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<std::vector<Access>> all(1 + random() % 12);
+    for (std::vector<Access>& accesses : all)
+      for (size_t count = 1 + random() % 3; count-- > 0;) {
+        const uint64_t begin = random() % 8;
+        const plan::Access kinds[] = {READ, WRITE, READ_WRITE};
+        accesses.push_back(
+            {static_cast<uint32_t>(random() % 2), kinds[random() % 3], begin, begin + 1 + random() % (8 - begin)});
+      }
+    auto isLive = [&](uint32_t buffer, size_t from) {
+      bool live = false;
+      for (uint64_t byte = 0; byte < 8; ++byte)
+        for (size_t i = from, over = false; i < all.size() && !over; ++i) {
+          bool reads = false;
+          for (const Access& access : all[i]) {
+            if (access.buffer != buffer || byte < access.begin || access.end <= byte) continue;
+            reads |= access.access != WRITE, over = true;
+          }
+          live |= reads;
+        }
+      return live;
+    };
+    plan::Liveness liveness(plan_);
+    for (size_t i = all.size(); i-- > 0;)
+      for (const plan::Liveness::Touched& each : liveness.visit(instruction(all[i]))) {
+        ASSERT_EQ(each.liveBefore, isLive(each.buffer, i)) << "round " << round << ", instruction " << i;
+        ASSERT_EQ(each.liveAfter, isLive(each.buffer, i + 1)) << "round " << round << ", instruction " << i;
+      }
+  }
 }
 
 TEST_F(LivenessTest, PersistentBuffersAreNotListed) {

@@ -4,6 +4,7 @@
 
 #include "ir/FatalErrors.h"
 #include "ir/Plan/Text.h"
+#include "ir/Plan/TextLexer.h"
 #include "ir/Train/TrainDialect.h"
 #include "ir/Zero/ZeroDialect.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -19,6 +20,7 @@
 #include "passes/train/Passes.h"
 #include "passes/zero/Passes.h"
 #include "runtime/base/Print.h"
+#include "runtime/base/StandardStreams.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf {
@@ -34,9 +36,16 @@ int fail(const std::string& message) {
   return EXIT_FAILURE;
 }
 
-// Takes the steps out of the command line, in their order.
-Expected<std::vector<Request>> takeSteps(std::vector<char*>& words) {
-  std::vector<Request> requests;
+// The work that the command line asks for.
+struct Work {
+  std::vector<Request> steps;  // in their order
+  std::string pass;            // the name of one of the passes on modules; empty: there are none
+};
+
+// Takes the steps out of the command line.
+Expected<Work> takeSteps(std::vector<char*>& words) {
+  Work work;
+  std::vector<Request>& requests = work.steps;
   std::vector<char*> others;
   for (char* word : words) {
     llvm::StringRef name(word);
@@ -48,6 +57,10 @@ Expected<std::vector<Request>> takeSteps(std::vector<char*>& words) {
         llvm::find_if(known, [&](const plan_ir::Step& one) { return wanted == llvm::StringRef(one.name); });
     if (word[0] != '-' || step == known.end()) {
       others.push_back(word);
+      if (word[0] != '-' || (!mlir::PassInfo::lookup(wanted) && wanted != "pass-pipeline")) continue;
+      if (!requests.empty())
+        return Status::error(cat("-", wanted.str(), " is a pass on modules: it stands before -plan-lower"));
+      work.pass = wanted.str();
       continue;
     }
     Expected<plan_ir::StepArguments> arguments = plan_ir::StepArguments::parse(*step, options);
@@ -56,7 +69,7 @@ Expected<std::vector<Request>> takeSteps(std::vector<char*>& words) {
     requests.push_back(Request{&*step, std::move(*arguments)});
   }
   words = std::move(others);
-  return requests;
+  return work;
 }
 
 // Runs the steps after the lowering, and prints the plan.
@@ -94,11 +107,12 @@ Status runOnModule(llvm::StringRef text, mlir::DialectRegistry& registry, llvm::
   return finish(*draft, requests.drop_front(), out);
 }
 
-// True if a line of the text begins a plan.
+// True if the text begins a plan, by itself or in a module.
 bool isPlanText(llvm::StringRef text) {
-  llvm::SmallVector<llvm::StringRef> lines;
-  text.split(lines, '\n');
-  return llvm::any_of(lines, [](llvm::StringRef line) { return line.ltrim().starts_with("plan.program"); });
+  plan_ir::text::Lexer lexer(text);
+  plan_ir::text::Token token = lexer.next();
+  while (token.is("module") || token.is("{")) token = lexer.next();
+  return token.is("plan.program");
 }
 
 // The pieces of a text between the markers, each after as many empty lines as there are lines before it.
@@ -124,10 +138,11 @@ int run(int argc, char** argv) {
   zero::registerZeroPasses();
   plan_ir::registerPlanPasses();
   std::vector<char*> words(argv, argv + argc);
-  Expected<std::vector<Request>> requests = takeSteps(words);
-  if (!requests.ok()) return fail(requests.status().message());
+  Expected<Work> work = takeSteps(words);
+  if (!work.ok()) return fail(work.status().message());
+  const std::vector<Request>& steps = work->steps;
   if (words.size() == 2 && std::string_view(words[1]) == "--plan-steps")
-    return out::printf("%s", plan_ir::stepReference().c_str()) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+    return out::printf("%s", plan_ir::stepReference().c_str()), EXIT_SUCCESS;
   const auto [input, output] = mlir::registerAndParseCLIOptions(
       static_cast<int>(words.size()), words.data(),
       "Sheaf's optimizer driver. It takes the steps that make a plan as options, too: --plan-steps lists them\n",
@@ -141,19 +156,23 @@ int run(int argc, char** argv) {
   const mlir::MlirOptMainConfig config = mlir::MlirOptMainConfig::createFromCLOptions();
   const std::string marker = config.inputSplitMarker().str();
   const bool ofPlan = isPlanText(buffer->getBuffer());
+  if (ofPlan && !work->pass.empty())
+    return fail(cat(input, " is the text of a plan; -", work->pass, " is a pass on modules"));
+  if (ofPlan && config.shouldVerifyDiagnostics())
+    return fail(cat(input, " is the text of a plan; --verify-diagnostics checks modules"));
   std::string text = buffer->getBuffer().str();
   bool done = true;
   if (!ofPlan) {
     std::string module;
     llvm::raw_string_ostream stream(module);
-    llvm::raw_ostream& to = requests->empty() ? static_cast<llvm::raw_ostream&>(file->os()) : stream;
+    llvm::raw_ostream& to = steps.empty() ? static_cast<llvm::raw_ostream&>(file->os()) : stream;
     done = mlir::succeeded(mlir::MlirOptMain(to, std::move(buffer), registry, config));
     text = std::move(module);
   }
-  if (done && (ofPlan || !requests->empty()))
+  if (done && (ofPlan || !steps.empty()))
     for (const std::string& piece : piecesOf(text, marker)) {
-      Status status = ofPlan ? runOnPlans(piece, input, *requests, file->os())
-                             : runOnModule(piece, registry, *requests, file->os());
+      Status status =
+          ofPlan ? runOnPlans(piece, input, steps, file->os()) : runOnModule(piece, registry, steps, file->os());
       if (!status.ok()) done = false, fail(status.message());
     }
   if (done) file->keep();
@@ -164,6 +183,9 @@ int run(int argc, char** argv) {
 }  // namespace sheaf
 
 int main(int argc, char** argv) {
+  sheaf::openStandardStreams();
   sheaf::installCompilerCrashHandlers("sheaf-opt");
-  return sheaf::run(argc, argv);
+  const int status = sheaf::run(argc, argv);
+  const sheaf::Status written = sheaf::finishStandardOutput();
+  return written.ok() || status != EXIT_SUCCESS ? status : sheaf::fail(written.message());
 }

@@ -8,6 +8,7 @@
 #include "runtime/base/CrashHandlers.h"
 #include "runtime/base/Print.h"
 #include "runtime/base/RegularFile.h"
+#include "runtime/base/StandardStreams.h"
 #include "runtime/exec/Measure.h"
 #include "runtime/exec/Run.h"
 #include "tools/options/Completion.h"
@@ -59,17 +60,28 @@ std::string help(sheaf::options::HelpForm form) {
   return table.help();
 }
 
+// The exit status of the program, which ends with `status` if all that it printed was written.
+int finish(int status) {
+  const sheaf::Status written = sheaf::finishStandardOutput();
+  if (written.ok() || status != 0) return status;
+  printError(written.message());
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  sheaf::openStandardStreams();
   sheaf::installCrashHandlers("sheaf-run");
   sheaf::Expected<sheaf::CommandLine> line = sheaf::parseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
   if (!line.ok()) {
     printError(line.status().message());
     return 2;
   }
-  if (line->given.version) return std::puts("sheaf-run " SHEAF_VERSION) < 0;
-  if (line->given.help) return std::fputs(help(*line->given.help).c_str(), stdout) < 0;
+  if (line->given.version || line->given.help) {
+    std::fputs(line->given.version ? "sheaf-run " SHEAF_VERSION "\n" : help(*line->given.help).c_str(), stdout);
+    return finish(0);
+  }
   sheaf::allowMostOpenFiles();
   std::signal(SIGTERM, onSignal);
   std::signal(SIGINT, onSignal);
@@ -91,7 +103,7 @@ int main(int argc, char** argv) {
   const auto run = line->run.measure.empty() ? sheaf::exec::run : sheaf::exec::measure;
   if (sheaf::Status status = run(line->run, control); !status.ok()) {
     printError(status.message());
-    return 1;
+    return finish(1);
   }
-  return 0;
+  return finish(0);
 }

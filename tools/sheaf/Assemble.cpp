@@ -23,8 +23,12 @@ int assemble(AssembleOptions& o, const options::Given&) {
   if (!text.ok()) return fail(text.status().message());
   if (Status whole = refuseLfsPointer(o.text, std::as_bytes(std::span(*text))); !whole.ok())
     return fail(whole.message());
+  if (plan::isPlanFile(o.text))
+    return fail(cat(o.text, " is a plan, not its text: `sheaf inspect --format text` prints that"));
   Expected<plan::Plan> plan = plan_ir::parseText(*text, o.text);
   if (!plan.ok()) return fail(plan.status().message());
+  if (plan->version() == 0)
+    return fail(cat(o.text, ": plan.program has no version: give it `version = ", plan::kPlanVersion, " : i64`"));
   if (o.redigest) {
     if (Status sound = plan::verifyPlan(*plan); !sound.ok()) return fail(o.text + ": " + sound.message());
     plan::redigest(*plan);

@@ -116,15 +116,15 @@ options::Table compileTable() {
   table.foreign = optionsOfRun();
   table.marksResults = true;
   table.notes =
-      "Options without the mark \"can change results\" change only time and memory, if --leaves and --bucket-size are "
-      "both given. If --leaves is not given, --ranks and --micro-batches also change how results are rounded. If "
+      "If --leaves and --bucket-size are both given, options without the mark \"can change results\" change only time "
+      "and memory. If --leaves is not given, --ranks and --micro-batches also change how results are rounded. If "
       "--bucket-size is not given, Sheaf chooses the bucket size from predicted times. Any option that changes the "
       "predicted times can then also change how results are rounded.";
   table.sections = {
       {"Job",
        {Row::text<&O::output>("-o", "OUT.plan",
-                              "File for the plan. With --compile-to, the file gets the compiler's form of the training "
-                              "step as text instead; '-' writes the text to standard output.")
+                              "File for the plan. With --compile-to, the compiler's intermediate representation of the "
+                              "training step is written instead, as text; '-' writes it to standard output.")
             .writes([](const options::Given& given) -> std::vector<std::string> {
               if (!given.has("--compile-to") || given.is("--compile-to", "emit")) return {"plan"};
               return given.is("--format", "onnx") ? std::vector<std::string>{"onnx"} : std::vector<std::string>{"mlir"};
@@ -158,9 +158,10 @@ options::Table compileTable() {
             "--zero", "auto|0|1|2|3|node=S,world=T", "auto, a stage from 0 to 3, or node=S,world=T",
             "ZeRO stage: what is divided among the ranks. 0: nothing, 1: optimizer state, 2: gradients as well, 3: "
             "parameters as well; auto: of the stages that fit, the one with the shortest predicted step. "
-            "node=S,world=T: two levels (T at most S). What stage T divides is divided among all ranks. What only "
-            "stage S divides is divided among the ranks of each node, so each node has a complete copy. Example: "
-            "node=3,world=0 is HSDP, which divides everything within nodes and nothing between them.",
+            "node=S,world=T: two levels (T at most S). world=T: what stage T divides is divided among all ranks. "
+            "node=S: what stage S divides in addition is divided among the ranks of each node only, so each node has a "
+            "complete copy of it. Example: node=3,world=0 is HSDP, which divides everything within nodes and nothing "
+            "between them.",
             parseStages)
             .defaultsTo("auto"),
         Row::text<&O::deepSpeed>(
@@ -207,10 +208,11 @@ options::Table compileTable() {
             .defaultsTo("the type of --precision")
             .decidesBits(),
         lossScaleRow<O>(),
-        Row::choice<&O::reduceOrder>("--reduce-order", protoWords<plan::Training::ReduceOrder>(),
-                                     "Order in which GPUs add the values of ranks. tree: one fixed order; results do "
-                                     "not depend on the stage or the number of processes. ring: NCCL's own order; "
-                                     "results depend on both. `sheaf-run --reduce-order` has priority.")
+        Row::choice<&O::reduceOrder>(
+            "--reduce-order", protoWords<plan::Training::ReduceOrder>(),
+            "Order in which GPUs add the values of ranks. tree: one fixed order; results do not depend on the stage or "
+            "the number of processes. ring: NCCL's own order; results depend on the stage and on the number of "
+            "processes. `sheaf-run --reduce-order` has priority.")
             .decidesBits(),
         Row::word<&O::gemmEpilogues>(
             "--gemm-epilogues", {"auto", "on", "off"},
@@ -277,10 +279,10 @@ options::Table compileTable() {
                                  "bucket; all: for every bucket, except those that stay gathered because of --keep.")}},
       {"Inspection",
        {Row::word<&O::phase>("--compile-to", {"import", "train", "zero", "fuse", "plan", "emit"},
-                             "Stop after one phase and write the compiler's form of the training step at that point, "
-                             "as text, to the file of -o. Phases: import (the graph as read), train (with backward "
-                             "pass and optimizer), zero (with its communication), fuse (with fused kernels), plan "
-                             "(with addresses and schedule). The default, emit, runs all phases and writes the plan."),
+                             "Stop after one phase and write the intermediate representation of the training step, as "
+                             "text, to the file of -o. Phases: import (the graph as read), train (with backward pass "
+                             "and optimizer), zero (with its communication), fuse (with fused kernels), plan (with "
+                             "addresses and schedule). The default, emit, runs all phases and writes the plan."),
         Row::word<&O::format>(
             "--format", {"text", "onnx"},
             "With --compile-to: text, or an ONNX model of the step's graph that viewers such as Netron can show."),

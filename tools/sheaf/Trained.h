@@ -77,8 +77,8 @@ options::Option rowsRow() {
   return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::rows>(
              "--rows", "INPUT=D", "INPUT=D with D of at least 0",
              "The batch dimension of an input, counted from 0. This is about the model's input; in data files, the "
-             "rows are always the first dimension. Default: the dynamic dimension whose name occurs in all inputs, if "
-             "exactly one name does. Otherwise dimension 0.",
+             "rows are always the first dimension. Default: the dynamic dimension whose name all inputs share, such as "
+             "batch. Without such a name, or with several, dimension 0.",
              parseRows)
       .decidesBits();
 }
@@ -188,12 +188,12 @@ options::Option offloadRow() {
   return options::Rows<O>::template parsed<&O::offload>(
              "--offload", "auto|none|KIND=SPACE,...",
              "auto, none, or KIND=SPACE,..., as in optimizer=host,activations=file",
-             "Move data that is not in use out of device memory. KIND: optimizer (state and master weights), "
+             "Store data outside device memory while it is not in use. KIND: optimizer (state and master weights), "
              "parameters, gradients (while they wait between reduction and update), activations (while they wait "
              "between forward and backward pass). SPACE: host (the host's memory) or file (in the folder of `sheaf-run "
-             "--offload-dir`). auto: if the plan does not fit --memory-limit, move data until the plan fits. The data "
-             "whose moves add the least time go first. If recomputing activations is faster, do that instead. Data are "
-             "moved to host memory first, and to files when --host-memory is full.",
+             "--offload-dir`). auto: if the plan does not fit --memory-limit, move data until the plan fits. It starts "
+             "with the data that cost the least time to move. If recomputing activations is faster, do that instead. "
+             "Data are moved to host memory first, and to files when --host-memory is full.",
              parseOffload)
       .defaultsTo("none");
 }
@@ -204,7 +204,7 @@ options::Option updateOnRow() {
       options::Words<UpdateOn>{{"auto", UpdateOn::automatic}, {"device", UpdateOn::device}, {"host", UpdateOn::host}},
       "Where to update parameters if --offload moves their optimizer state. device: the state is copied to the device "
       "and back. host: the host's processors update it in host memory; gradients are copied there and parameters back. "
-      "auto: device for a plan that runs on CPUs. For one that runs on GPUs, the choice that is predicted to be "
+      "auto: the same as device if the plan runs on CPUs. If it runs on GPUs, the choice that is predicted to be "
       "faster; the profile (--profile) contains the speed of updates on the host. If another part of the step also "
       "reads the state, the update stays on the device.");
 }
@@ -249,8 +249,10 @@ options::Option reduceRow() {
       "With --micro-batches: when gradients are reduced over the ranks. each: after every micro-batch, so that a rank "
       "stores only its shard of the gradients. last: as rarely as possible; a rank then stores all gradients. If M is "
       "a power of two, they are reduced once, after the last micro-batch. Otherwise they are reduced after every K "
-      "micro-batches, where K is the largest power of two that divides M (M = 12: after every 4): only groups of that "
-      "size are complete in the fixed order in which gradients are added. auto: each at stages 2 and 3, else last.");
+      "micro-batches, where K is the largest power of two that divides M (M = 12: after every 4). The reason: one "
+      "fixed binary tree adds the gradients of all micro-batches of all ranks. After a rank has added those of K of "
+      "its micro-batches, the next addition needs gradients of another rank. auto: the same as each at stages 2 and 3, "
+      "and as last at stages 0 and 1.");
 }
 
 // A context with our dialects, for one compilation.

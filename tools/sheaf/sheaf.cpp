@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ir/FatalErrors.h"
+#include "runtime/base/StandardStreams.h"
 #include "tools/options/Completion.h"
 #include "tools/options/Manual.h"
 #include "tools/sheaf/Command.h"
@@ -92,11 +93,7 @@ int unknown(const std::string& name, const std::vector<tool::Command>& all) {
       cat("unknown command '", name, "'; ", near.empty() ? "see sheaf --help" : cat("did you mean ", near, "?")));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  installCompilerCrashHandlers("sheaf");
-  options::Arguments arguments(argv + 1, argv + argc);
+int run(options::Arguments arguments) {
   const std::vector<tool::Command> all = commands();
   if (arguments.empty()) {
     std::fputs(overview(all).c_str(), stderr);
@@ -116,4 +113,14 @@ int main(int argc, char** argv) {
   for (const tool::Command& command : all)
     if (nameOf(command) == name) return command.run(arguments);
   return unknown(name, all);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  openStandardStreams();
+  installCompilerCrashHandlers("sheaf");
+  const int status = run(options::Arguments(argv + 1, argv + argc));
+  const Status written = finishStandardOutput();
+  return written.ok() || status != tool::kDone ? status : tool::fail(written.message());
 }

@@ -38,6 +38,8 @@ def cases(session):
     yield Case("commands/help", lambda: helps(session))
     yield Case("commands/run-is-lean", lambda: run_is_lean(session))
     yield Case("commands/no-library", lambda: no_library(session))
+    yield Case("commands/wrong-library", lambda: wrong_library(session))
+    yield Case("commands/output-lost", lambda: output_lost(session))
 
 
 def compile_to(session, phase):
@@ -366,9 +368,48 @@ def no_library(session):
     plan = session.plan(config.model, 1, 0, 8, config.options)
     run = [plan, *data_arguments(config), "--steps", 1]
     session.succeed(folder / "bin" / "sheaf-run", *run)
+    # A number of ranks, for one plan, needs no comparison.
+    session.succeed(folder / "bin" / "sheaf-run", *run, "--ranks", 1)
+    expect_short_error(session.call(folder / "bin" / "sheaf-run", *run, "--ranks", 3), ["no plan is for 3 ranks"])
     for library, command in (("libsheaf_measure.so", (plan, "--measure", folder / "p.json")), ("libsheaf_same.so", (plan, *run))):
         expect_short_error(session.call(folder / "bin" / "sheaf-run", *command), [library, "SHEAF_LIBRARY_PATH"])
         # With the library the command gets further.
         (folder / "lib" / library).symlink_to((session.tools / "sheaf-run").resolve().parents[1] / "lib" / library)
         done = session.call(folder / "bin" / "sheaf-run", *command)
         expect(library not in done.err and ("is a training plan" in done.err if "--measure" in command else done.code == 0), done.err)
+
+
+def wrong_library(session):
+    """A library that is cut off, of another version or another one is not loaded: the error names it. The right one in the next folder is."""
+    config, folder = CONFIGS["mlp-momentum"], session.folder()
+    real = (session.tools / "sheaf-run").resolve().parents[1] / "lib" / "libsheaf_cpu.so"
+    plan = session.plan(config.model, 1, 0, 8, config.options)
+    run = [folder / "bin" / "sheaf-run", plan, *data_arguments(config), "--steps", 1]
+    for name in ("bin", "wrong"):
+        (folder / name).mkdir()
+    shutil.copy(session.tools / "sheaf-run", folder / "bin")
+    wrong = folder / "wrong" / "libsheaf_cpu.so"
+    version = subprocess.run([session.tools / "sheaf-run", "--version"], capture_output=True, text=True, check=True).stdout.split()[1].encode()
+    contents = real.read_bytes()
+    expect(contents.count(version + b"\0") >= 1, f"{version} is not in {real}")
+    kinds = {"is cut off": contents[:len(contents) // 2], "is of sheaf": contents.replace(version + b"\0", b"9" * len(version) + b"\0"),
+             "is another library": real.with_name("libsheaf_measure.so").read_bytes(), "file too short": b"no library"}
+    for why, data in kinds.items():
+        wrong.write_bytes(data)
+        expect_short_error(session.call(*run, env=os.environ | {"SHEAF_LIBRARY_PATH": str(folder / "wrong")}), [str(wrong), why])
+        session.succeed(*run, env=os.environ | {"SHEAF_LIBRARY_PATH": f"{folder / 'wrong'}:{real.parent}"})
+
+
+def output_lost(session):
+    """Every command that prints to standard output fails if it cannot be written."""
+    config = CONFIGS["mlp-momentum"]
+    plan = session.plan(config.model, 1, 0, 8, config.options)
+    commands = [("sheaf", "inspect", plan), ("sheaf", "inspect", plan, "--format", "text"), ("sheaf", "inspect", plan, "--format", "onnx"),
+                ("sheaf", "verify", plan), ("sheaf", "simulate", plan, "--profile", "cpu"), ("sheaf", "check", MODELS / "mlp.onnx"), ("sheaf", "calls"), ("sheaf", "operators"),
+                ("sheaf", "schedules"), ("sheaf", "--version"), ("sheaf", "compile", "--help"), ("sheaf-run", "--help"), ("sheaf-run", "--version"),
+                ("sheaf-opt", "--plan-steps"), ("sheaf", "compile", MODELS / "mlp.onnx", "-o", "-", "--batch", 8, "--compile-to", "plan")]
+    for name, *arguments in commands:
+        command = [str(session.tools / name), *map(str, arguments)]
+        for redirection in ("> /dev/full", ">&-"):
+            done = subprocess.run(["bash", "-c", f'"$@" {redirection}', "bash", *command], capture_output=True, text=True)
+            expect(done.returncode == 1 and "cannot write to standard output" in done.stderr, f"{' '.join(command)} {redirection}: {done.returncode}, {done.stderr}")
