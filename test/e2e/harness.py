@@ -184,7 +184,7 @@ class Session:
         if done.code != 0 and "needs ptxas of the CUDA toolkit" in done.err:
             raise Skip("no ptxas of a CUDA toolkit from 12.8 on is here")
         if done.code != 0:
-            command = " ".join([tool, *map(str, args)])
+            command = " ".join(map(str, (tool, *args)))
             raise Failure(f"exit {done.code}: {command}\n{shorten(done.err)}")
         return done
 

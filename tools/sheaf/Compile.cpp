@@ -134,8 +134,8 @@ options::Table compileTable() {
         Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks."),
         Row::integer<&O::import, &Import::batch>(
             "--batch", "B", 1, int64_t{1} << 32,
-            "Global batch: rows (samples) per step of all ranks together, divided among the ranks. If the model fixes "
-            "the batch dimension of its inputs (see --rows), B is that size.")
+            "Global batch: rows (samples) per step of all ranks together, divided among the ranks. Leave it out if the "
+            "model fixes the batch dimension of its inputs (see --rows) to more than one row.")
             .defaultsTo("the model's, if that is fixed; else it is required")
             .decidesBits(),
         Row::integer<&O::import, &Import::leaves>(
@@ -158,10 +158,10 @@ options::Table compileTable() {
             "--zero", "auto|0|1|2|3|node=S,world=T", "auto, a stage from 0 to 3, or node=S,world=T",
             "ZeRO stage: what is divided among the ranks. 0: nothing, 1: optimizer state, 2: gradients as well, 3: "
             "parameters as well; auto: of the stages that fit, the one with the shortest predicted step. "
-            "node=S,world=T: two levels (T at most S). world=T: what stage T divides is divided among all ranks. "
-            "node=S: what stage S divides in addition is divided among the ranks of each node only, so each node has a "
-            "complete copy of it. Example: node=3,world=0 is HSDP, which divides everything within nodes and nothing "
-            "between them.",
+            "node=S,world=T: two levels (T at most S). world=T: the data that stage T divides are spread over all "
+            "ranks. node=S: stage S divides more than stage T; these further data are spread over the ranks within "
+            "each node, so each node has a complete copy of them. Example: node=3,world=0 is HSDP, which divides "
+            "everything within nodes and nothing between them.",
             parseStages)
             .defaultsTo("auto"),
         Row::text<&O::deepSpeed>(

@@ -250,9 +250,9 @@ options::Option reduceRow() {
       "stores only its shard of the gradients. last: as rarely as possible; a rank then stores all gradients. If M is "
       "a power of two, they are reduced once, after the last micro-batch. Otherwise they are reduced after every K "
       "micro-batches, where K is the largest power of two that divides M (M = 12: after every 4). The reason: one "
-      "fixed binary tree adds the gradients of all micro-batches of all ranks. After a rank has added those of K of "
-      "its micro-batches, the next addition needs gradients of another rank. auto: the same as each at stages 2 and 3, "
-      "and as last at stages 0 and 1.");
+      "fixed binary tree adds the gradients of all micro-batches of all ranks. In it, a rank can add the gradients of "
+      "K of its own micro-batches alone; the next addition needs gradients of another rank. auto: the same as each at "
+      "stages 2 and 3, and as last at stages 0 and 1.");
 }
 
 // A context with our dialects, for one compilation.
