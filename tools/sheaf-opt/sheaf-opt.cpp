@@ -88,6 +88,9 @@ Status runOnPlans(llvm::StringRef text, const std::string& file, llvm::ArrayRef<
   for (plan::Plan& plan : *plans) {
     plan_ir::Draft draft;
     draft.plan = std::move(plan);
+    if (!requests.empty())
+      if (Status sound = plan_ir::checkStepInput(draft.plan); !sound.ok())
+        return Status::error(cat(file, ": ", sound.message()));
     SHEAF_RETURN_IF_ERROR(finish(draft, requests, out));
   }
   return {};

@@ -41,6 +41,8 @@ plan.program attributes {ranks = 2 : i64, zero = 1 : i64, streams = ["compute", 
   %y = plan.buffer "y" activations offset 0 bytes 1024
   plan.prologue {
   }
+  plan.kernel "kernel0" rows 1 block 1 bytes []
+  plan.kernel "kernel1" rows 1 block 1 bytes []
   plan.body {
     plan.read_scalars (w %s[0 : 4]) stream 0 "scalars"
     plan.call "zero" {} (w %g[0 : 2048]) stream 0 "gradient"

@@ -25,4 +25,4 @@
 // A plan's text may begin anywhere, and needs no line of its own.
 // RUN: sheaf-opt %s -plan-elide-events | FileCheck %s --check-prefix=PLAN
 // PLAN: plan.program
-module { plan.program { plan.body {} } }
+module { plan.program attributes {ranks = 1} { plan.body {} } }
