@@ -1,4 +1,4 @@
-// Completes a draft before it is written: kernels are compiled, and files are found.
+// Completes a draft before it is written: kernels are compiled, files are found, and the plan is proved.
 #pragma once
 
 #include <string>
@@ -21,5 +21,10 @@ mlir::LogicalResult compileKernels(plan_ir::Draft& draft, const KernelTargets& t
 // is.
 Status resolveFiles(plan_ir::Draft& draft, const std::string& modelFolder, const std::string& planPath,
                     unsigned hashThreads, bool& wroteData);
+
+// Declares what follows from the rest of a plan, the memory of libraries, memory by kind and the digests of its tables,
+// and proves the plan as every program that loads it does. It must not change afterwards. An error is a bug of the
+// compiler.
+Status sealPlan(plan::Plan& plan);
 
 }  // namespace sheaf::codegen

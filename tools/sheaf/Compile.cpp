@@ -18,15 +18,12 @@
 #include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/WrittenPath.h"
-#include "runtime/plan/Digests.h"
-#include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Same.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
-#include "runtime/plan/Verify.h"
 #include "runtime/plan/Words.h"
 #include "runtime/profile/Profile.h"
 #include "tools/sheaf/Command.h"
@@ -489,18 +486,10 @@ Status writeOut(mlir::ModuleOp module, plan_ir::Draft& draft, const CompileOptio
   const unsigned hashThreads = o.noWeightHashes ? 0 : o.targets.threads;
   SHEAF_RETURN_IF_ERROR(codegen::resolveFiles(draft, folder.empty() ? "." : folder, o.output, hashThreads, wroteData));
   plan::Plan* plan = &draft.plan;
-  plan->mutable_memory()->set_library_bytes(plan::libraryBytes(*plan));
-  plan::declareMemoryByKind(*plan);
   for (std::string& option : originOptions(module, o, given, *plan))
     plan->mutable_origin()->add_options(std::move(option));
   for (std::string& option : givenOptions(compileTable(), given)) plan->add_options(std::move(option));
-  plan::digestTables(*plan);
-  // What the compiler emits must pass what the runtime demands.
-  Status verified = plan::verifyPlan(*plan);
-  if (verified.ok()) verified = plan::provePlan(*plan);
-  if (verified.ok()) verified = plan::requireDigests(*plan);
-  if (!verified.ok())
-    return Status::error("the compiler made a plan that does not verify; please report this: " + verified.message());
+  SHEAF_RETURN_IF_ERROR(codegen::sealPlan(*plan));
   if (like) {
     Expected<plan::Comparison> comparison = plan::comparePlans(*like, o.like, *plan, o.output);
     if (!comparison.ok()) return comparison.status();

@@ -15,12 +15,7 @@
 #include "runtime/base/Json.h"
 #include "runtime/exec/Run.h"
 #include "runtime/io/Safetensors.h"
-#include "runtime/plan/Digests.h"
-#include "runtime/plan/Library.h"
-#include "runtime/plan/MemoryByKind.h"
 #include "runtime/plan/PlanFile.h"
-#include "runtime/plan/Proof.h"
-#include "runtime/plan/Verify.h"
 #include "test/Paths.h"
 #include "test/codegen/HostCpu.h"
 #include "test/passes/views/RandomStep.h"
@@ -136,14 +131,8 @@ Status compiled(ModuleOp module, const PipelineOptions& options, const std::stri
   bool wroteData = false;
   if (failed(codegen::compileKernels(*draft, targets, notes))) return Status::error("kernels do not compile");
   SHEAF_RETURN_IF_ERROR(codegen::resolveFiles(*draft, ".", path, 1, wroteData));
-  plan::Plan* plan = &draft->plan;
-  plan->mutable_memory()->set_library_bytes(plan::libraryBytes(*plan));
-  plan::declareMemoryByKind(*plan);
-  plan::digestTables(*plan);
-  SHEAF_RETURN_IF_ERROR(plan::verifyPlan(*plan));
-  SHEAF_RETURN_IF_ERROR(plan::provePlan(*plan));
-  SHEAF_RETURN_IF_ERROR(plan::requireDigests(*plan));
-  return plan::writePlan(path, *plan);
+  SHEAF_RETURN_IF_ERROR(codegen::sealPlan(draft->plan));
+  return plan::writePlan(path, draft->plan);
 }
 
 // Runs the first step on memory that is poisoned before.
