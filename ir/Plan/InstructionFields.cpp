@@ -10,34 +10,31 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Appends the fields of a message that hold one value.
-void append(const Message& message, std::vector<InstructionFields::Field>& fields) {
+// Appends a field of a message if it holds one value.
+void append(const Message& message, const FieldDescriptor* field, std::vector<InstructionFields::Field>& fields) {
+  if (field->is_repeated()) return;
   const Reflection& reflection = *message.GetReflection();
-  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
-    const FieldDescriptor* field = message.GetDescriptor()->field(i);
-    if (field->is_repeated()) continue;
-    switch (field->cpp_type()) {
-      case FieldDescriptor::CPPTYPE_STRING:
-        fields.push_back({field->name(), reflection.GetString(message, field)});
-        break;
-      case FieldDescriptor::CPPTYPE_ENUM:
-        fields.push_back({field->name(), text::wordOf(*field->enum_type(), reflection.GetEnumValue(message, field))});
-        break;
-      case FieldDescriptor::CPPTYPE_BOOL:
-        fields.push_back({field->name(), int64_t(reflection.GetBool(message, field))});
-        break;
-      case FieldDescriptor::CPPTYPE_UINT32:
-        fields.push_back({field->name(), int64_t(reflection.GetUInt32(message, field))});
-        break;
-      case FieldDescriptor::CPPTYPE_UINT64:
-        fields.push_back({field->name(), static_cast<int64_t>(reflection.GetUInt64(message, field))});
-        break;
-      case FieldDescriptor::CPPTYPE_INT64:
-        fields.push_back({field->name(), reflection.GetInt64(message, field)});
-        break;
-      default:  // an operand of the version before, which reading a plan has moved
-        break;
-    }
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      fields.push_back({field->name(), reflection.GetString(message, field)});
+      break;
+    case FieldDescriptor::CPPTYPE_ENUM:
+      fields.push_back({field->name(), text::wordOf(*field->enum_type(), reflection.GetEnumValue(message, field))});
+      break;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      fields.push_back({field->name(), int64_t(reflection.GetBool(message, field))});
+      break;
+    case FieldDescriptor::CPPTYPE_UINT32:
+      fields.push_back({field->name(), int64_t(reflection.GetUInt32(message, field))});
+      break;
+    case FieldDescriptor::CPPTYPE_UINT64:
+      fields.push_back({field->name(), static_cast<int64_t>(reflection.GetUInt64(message, field))});
+      break;
+    case FieldDescriptor::CPPTYPE_INT64:
+      fields.push_back({field->name(), reflection.GetInt64(message, field)});
+      break;
+    default:  // an operand of the version before, which reading a plan has moved
+      break;
   }
 }
 
@@ -51,8 +48,14 @@ InstructionFields fieldsOf(const plan::Instruction& instruction) {
   if (!statement) return result;
   result.word = statement->name.substr(statement->name.find('.') + 1);
   result.fields.push_back({"stream", int64_t(reflected.stream())});
-  if (reflected.updates_bucket()) result.fields.push_back({"updates_bucket", int64_t(reflected.updates_bucket())});
-  append(reflected.GetReflection()->GetMessage(reflected, statement->kind), result.fields);
+  std::vector<const FieldDescriptor*> set;
+  reflected.GetReflection()->ListFields(reflected, &set);
+  for (const FieldDescriptor* field : set)
+    if (!field->containing_oneof() && field->name() != "stream" && field->name() != "label")
+      append(reflected, field, result.fields);
+  const Message& kind = reflected.GetReflection()->GetMessage(reflected, statement->kind);
+  for (int i = 0; i < kind.GetDescriptor()->field_count(); ++i)
+    append(kind, kind.GetDescriptor()->field(i), result.fields);
   return result;
 }
 

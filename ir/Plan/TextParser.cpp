@@ -91,7 +91,7 @@ class Parser : public TextReader {
   static std::string describe(const Statement& statement) {
     const auto same = std::count_if(table().declarations.begin(), table().declarations.end(),
                                     [&](const Statement& one) { return one.name == statement.name; });
-    return same == 1 ? statement.name : cat(statement.name, " \"", statement.elements.front().literal, "\"");
+    return same == 1 ? statement.name : cat(statement.name, " ", statement.elements.front().literal);
   }
 
   bool contents(const Statement& statement) {

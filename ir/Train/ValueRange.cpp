@@ -69,6 +69,7 @@ Value withoutMoves(Value v) {
 }
 
 bool notNegative(Value v, int depth);
+bool infinite(Value v, int depth, bool leaves = true);
 
 bool positive(Value v, int depth) {
   if (isConstant(v, [](double x) { return x > 0; })) return true;
@@ -83,7 +84,8 @@ bool positive(Value v, int depth) {
     return (is(0) && notNegative(op->getOperand(1), depth - 1)) || (is(1) && notNegative(op->getOperand(0), depth - 1));
   if (isa<SelectOp>(op)) return is(1) && is(2);
   if (isa<AbsOp>(op)) return is(0);
-  if (auto pow = dyn_cast<PowOp>(op)) return is(0);
+  // 2^-infinity is 0.
+  if (isa<PowOp>(op)) return is(0) && !infinite(op->getOperand(1), depth - 1, false);
   return isa<CoshOp>(op);
 }
 
@@ -91,8 +93,9 @@ bool notNegative(Value v, int depth) {
   if (isConstant(v, [](double x) { return x >= 0; })) return true;
   Operation* op = v.getDefiningOp();
   if (!op || depth == 0) return false;
-  if (isa<AbsOp, ReluOp, ExpOp, SigmoidOp, SoftplusOp, SqrtOp, RsqrtOp, CoshOp, SoftmaxOp, CrossEntropyOp>(op))
-    return true;
+  if (isa<AbsOp, ReluOp, ExpOp, SigmoidOp, SoftplusOp, SqrtOp, CoshOp, SoftmaxOp, CrossEntropyOp>(op)) return true;
+  // It is -infinity at -0.
+  if (isa<RsqrtOp>(op)) return positive(op->getOperand(0), depth - 1);
   auto is = [&](int i) { return notNegative(op->getOperand(i), depth - 1); };
   auto all = [&] { return llvm::all_of(op->getOperands(), [&](Value x) { return notNegative(x, depth - 1); }); };
   if (auto cast = dyn_cast<CastOp>(op))
@@ -170,7 +173,7 @@ bool notZero(Value v, int depth) {
 }
 
 // `leaves`: data and parameters count.
-bool infinite(Value v, int depth, bool leaves = true) {
+bool infinite(Value v, int depth, bool leaves) {
   Operation* op = v.getDefiningOp();
   if (!op || isa<ReadOp>(op)) return leaves;
   if (depth == 0) return false;
@@ -193,10 +196,11 @@ bool infinite(Value v, int depth, bool leaves = true) {
   if (isa<SelectOp>(op)) return is(1) || is(2);
   // With a finite limit, the infinite values of functions are gone: those of log and of 1 / x that a limit is for.
   if (isa<MaxOp, MinOp>(op)) return is(0) && is(1);
-  if (moves(op) || isSum(op) || isExtremum(op) ||
-      isa<NegOp, AbsOp, ReluOp, SoftplusOp, SqrtOp, AddOp, SubOp, MulOp, FmaOp>(op))
-    return any();
-  return false;
+  if (moves(op) || isSum(op) || isExtremum(op)) return any();
+  // Every other elementwise op is taken for one that is finite of finite operands, and infinite of infinite ones. The
+  // test of all ops, value_range_test, says which belong above.
+  if (isa<SigmoidOp, TanhOp, AtanOp, SinOp, CosOp, ErfOp, SignOp>(op)) return false;
+  return op->hasTrait<OpTrait::Elementwise>() && any();
 }
 
 bool isPower(Operation* op) {

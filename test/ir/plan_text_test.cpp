@@ -228,10 +228,17 @@ class Filler {
     } else {
       fill(*own.mutable_collective());
     }
-    if (own.has_kernel()) own.set_updates_bucket(7);
     if (own.has_collective())
       own.mutable_collective()->set_op(
           static_cast<reflected_plan::CollectiveOp>(std::max(1, which - kinds->field_count() + 2)));
+    // And the instruction's other fields that its row has.
+    std::set<const FieldDescriptor*> covered;
+    cover(text::statementOf(own)->elements, covered);
+    for (int i = 0; i < type->field_count(); ++i)
+      if (const FieldDescriptor* one = type->field(i); covered.contains(one) && !one->is_repeated() &&
+                                                       !one->containing_oneof() && one->name() != "stream" &&
+                                                       one->name() != "label")
+        field(message, one);
     const bool none = own.has_record() || own.has_wait();
     const bool one = own.has_input() || own.has_scalars() || own.has_output();
     for (int i = 0; i < (none ? 0 : one ? 1 : 2); ++i) fill(*own.add_operands()), ++number_;
