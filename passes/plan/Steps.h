@@ -44,8 +44,8 @@ class StepArguments {
   std::vector<std::string> values_;  // in the order of the step's options
 };
 
-// Checks what the steps take for granted of a plan that was written by hand: that its indices name what it has, and that
-// operands lie in their buffers. plan::verifyPlan checks finished plans.
+// Checks what the steps take for granted of a plan that was written by hand: that its indices name what it has, and
+// that operands lie in their buffers. plan::verifyPlan checks finished plans.
 Status checkStepInput(const plan::Plan& plan);
 
 LowerOptions lowerOptionsOf(const StepArguments& arguments);

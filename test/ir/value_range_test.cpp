@@ -1,5 +1,5 @@
-// What is derived of a value's range holds for every op: its claims are compared with the values that the op computes
-// of operands at zeros, bounds and infinities.
+// The claims on a value's range hold for every op: they are compared with the values that the op computes of operands
+// at zeros, bounds and infinities.
 #include "ir/Train/ValueRange.h"
 
 #include <gtest/gtest.h>

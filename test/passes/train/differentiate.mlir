@@ -148,7 +148,8 @@ module {
 // CHECK: train.loss
 // CHECK: %[[G:.*]] = train.select %arg0
 // CHECK: %[[D:.*]] = train.mul %[[G]], %[[W]]
-// CHECK-NEXT: train.update @w by @optimizer, %[[D]]
+// CHECK-NEXT: %[[H:.*]] = train.guard %[[G]], %[[W]], %[[D]]
+// CHECK-NEXT: train.update @w by @optimizer, %[[H]]
 // CHECK-NEXT: return
 module {
   train.parameter @w : tensor<4xf32> {trainable = true}
