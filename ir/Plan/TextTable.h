@@ -15,12 +15,12 @@ namespace sheaf::plan_ir::text {
 // kSubMessages in TextRows.cpp.
 struct Row {
   std::string_view statement;
-  // Of a declaration:
+  // A declaration has one of these:
   //   NAME*       one statement for each entry of the plan's list NAME; the entry is the format's message
   //   NAME        one statement if this field of the plan is set; the plan is the format's message
   //   (empty)     always one statement; the plan is the format's message
   //   digests.?   one statement for each table of digests; its name replaces `?` in the format, too
-  // Of an instruction: its field of the oneof `kind`, and for a collective `=` and its operation.
+  // An instruction has its field of the oneof `kind` here, and a collective `=` and its operation after it.
   std::string_view where;
   std::string_view format;  // see TextFormat.h
   std::string_view block;   // the list of instructions that follows in braces; empty: none

@@ -44,9 +44,9 @@ struct OffloadOptions {
 //
 // With `within`, buffers of any kind are moved, and between which of their uses, by what their transfers cost for the
 // bytes that they free, until no more are alive: see passes/schedule/Placement.h. The lists are first put into an
-// order that keeps few bytes alive. With `updateOn` "host", an update
-// whose state has been moved is launched on the host, unless something else uses the state: it works on it in the
-// host's memory, where it is or into which it is read from files. Its other operands are still on the device.
+// order that keeps few bytes alive. With `updateOn` "host", an update whose state has been moved is launched on the
+// host, unless something else uses the state: it works on it in the host's memory, where it is or into which it is read
+// from files. Its other operands are still on the device.
 Status offload(Draft& draft, const OffloadOptions& options);
 
 // Gives each device buffer that a launch on the host uses an image in host memory. The bytes that the launch reads are

@@ -5,12 +5,13 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Verify.h"
 
 namespace sheaf::plan_ir {
 namespace {
 
 constexpr StepOption kLower[] = {
-    {"max-threads-per-rank", "8", "Threads that scratch is reserved for", 1, 1024},
+    {"max-threads-per-rank", "8", "Threads that scratch is reserved for", 1, plan::kMaxThreads},
     {"cpu", "true", "Reserve the scratch that calls need on the CPU"},
     {"gpu", "false", "Reserve the scratch that calls need on a GPU"},
 };
@@ -79,39 +80,30 @@ Status checkForm(const StepOption& option, const std::string& value) {
   return number <= option.most ? Status() : Status::error(cat("expected at most ", option.most));
 }
 
-constexpr int64_t kMaxStreams = 64, kMaxCommunicators = 64, kMaxEvents = 1 << 22;
-
-Status checkOperand(const plan::Plan& plan, const plan::Operand& operand) {
-  const plan::Buffer& buffer = plan.buffers(static_cast<int>(operand.buffer()));
-  const uint64_t steps = static_cast<uint64_t>(plan::ranksOn(plan, operand.axis()) - 1);
-  uint64_t rest = buffer.bytes();
-  auto fits = [&](uint64_t bytes) { return bytes <= rest && (rest -= bytes, true); };
-  const bool strides = steps == 0 || operand.shard_stride() <= rest / steps;
-  if (strides && fits(operand.offset()) && fits(operand.bytes()) && fits(steps * operand.shard_stride())) return {};
-  return Status::error(cat("an operand lies outside of the ", buffer.bytes(), " bytes of buffer '",
-                           plan::shortName(buffer.name()), "': ", plan::placeText(operand)));
-}
-
-// Checks the indices of one instruction.
+// Checks the indices and operands of one instruction.
 Status checkInstruction(const plan::Plan& plan, const plan::Instruction& instruction) {
   struct Index {
     const char* what;
     uint64_t index;
     int64_t count;
   };
-  std::vector<Index> indices{{"its stream", instruction.stream(), kMaxStreams}};
+  std::vector<Index> indices{{"its stream", instruction.stream(), plan::kMaxStreams}};
   if (instruction.updates_bucket() > 0)
     indices.push_back({"its bucket", instruction.updates_bucket() - 1, plan.buckets_size()});
   if (instruction.has_kernel()) indices.push_back({"its kernel", instruction.kernel().kernel(), plan.kernels_size()});
   if (instruction.has_input()) indices.push_back({"its input", instruction.input().input(), plan.inputs_size()});
-  if (instruction.has_record()) indices.push_back({"its event", instruction.record().event(), kMaxEvents});
-  if (instruction.has_wait()) indices.push_back({"its event", instruction.wait().event(), kMaxEvents});
+  if (instruction.has_record()) indices.push_back({"its event", instruction.record().event(), plan::kMaxEvents});
+  if (instruction.has_wait()) indices.push_back({"its event", instruction.wait().event(), plan::kMaxEvents});
   if (const std::optional<uint32_t> communicator = plan::communicatorOf(plan, instruction))
-    indices.push_back({"its communicator", *communicator, kMaxCommunicators});
+    indices.push_back({"its communicator", *communicator, plan::kMaxCommunicators});
   for (const Index& one : indices)
     if (one.index >= static_cast<uint64_t>(one.count))
       return Status::error(plan::indexError(one.what, one.index, one.count));
-  for (const plan::Operand& operand : instruction.operands()) SHEAF_RETURN_IF_ERROR(checkOperand(plan, operand));
+  for (const plan::Operand& operand : instruction.operands())
+    if (const plan::Buffer& buffer = plan.buffers(static_cast<int>(operand.buffer()));
+        !plan::liesInBuffer(plan, operand))
+      return Status::error(cat("an operand lies outside of the ", buffer.bytes(), " bytes of buffer '",
+                               plan::shortName(buffer.name()), "': ", plan::placeText(operand)));
   return {};
 }
 
@@ -163,11 +155,11 @@ Status checkStepInput(const plan::Plan& plan) {
   for (const plan::Turn& turn : plan.turns())
     if (turn.part() >= static_cast<uint32_t>(plan.parts_size()))
       return Status::error(plan::indexError("a turn's part", turn.part(), plan.parts_size()));
-  for (const plan::Section& section : plan::sectionsOf(plan))
-    for (int i = 0; i < section.list->size(); ++i)
-      if (Status status = checkInstruction(plan, section.list->Get(i)); !status.ok())
-        return Status::error(cat(section.name, " instruction ", i, ": ", status.message()));
-  return {};
+  return plan::checkInstructions(
+      plan, [&](std::string_view section, int index, const plan::Instruction& instruction) -> Status {
+        Status status = checkInstruction(plan, instruction);
+        return status.ok() ? status : Status::error(cat(section, " instruction ", index, ": ", status.message()));
+      });
 }
 
 LowerOptions lowerOptionsOf(const StepArguments& arguments) {

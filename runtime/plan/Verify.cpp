@@ -26,7 +26,6 @@ namespace {
 constexpr int64_t kMaxMicroBatches = 1 << 20;
 // Of a step, each as often as it runs.
 constexpr size_t kMaxStepInstructions = size_t{1} << 26;
-constexpr uint32_t kMaxThreads = 1024, kMaxStreams = 64, kMaxCommunicators = 64, kMaxEvents = 1 << 22;
 
 Status wrong(const std::string& what, const std::string& why) {
   return Status::error(cat("the plan is wrong: ", what, ": ", why));

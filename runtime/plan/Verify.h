@@ -12,6 +12,9 @@
 
 namespace sheaf::plan {
 
+// Limits of a plan.
+inline constexpr uint32_t kMaxThreads = 1024, kMaxStreams = 64, kMaxCommunicators = 64, kMaxEvents = 1 << 22;
+
 // Checks structure and bounds: indices, sizes, alignment, operands inside buffers inside the arena for every rank,
 // storage of parameters and states, collectives, library calls, declared memory. The error names the section, the
 // instruction's number, stream and label, and the buffer.
@@ -28,6 +31,9 @@ Status checkInstructions(const Plan& plan, Check check) {
     for (int i = 0; i < list->size(); ++i) SHEAF_RETURN_IF_ERROR(check(section, i, list->Get(i)));
   return {};
 }
+
+// True if the operand lies in its buffer, which the plan must have, on every rank.
+bool liesInBuffer(const Plan& plan, const Operand& operand);
 
 // verifyPlan's part for the lists of instructions; the tables must have been verified.
 Status verifyInstructions(const Plan& plan);

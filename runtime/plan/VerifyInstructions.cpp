@@ -120,8 +120,7 @@ class InstructionVerifier {
     if (!isKnown(operand.axis()) ||
         (operand.axis() != WORLD && (plan_.ranks_per_node() == 0 || operand.shard_stride() == 0)))
       return wrong(cat(what, " is on an axis, and the plan has no nodes or the operand no stride"));
-    if (operand.offset() > kMaxBytes || operand.bytes() > kMaxBytes || operand.shard_stride() > kMaxBytes / ranks_ ||
-        operand.offset() + operand.bytes() + mostRankOffset(plan_, operand) > buffer.bytes())
+    if (!liesInBuffer(plan_, operand))
       return wrong(cat(what, ", ", placeText(operand), ", lies outside buffer '", shortName(buffer.name()), "' of ",
                        buffer.bytes()));
     const Buffer::Space reached = isOnHost(*instruction_) ? Buffer::HOST : Buffer::DEVICE;
@@ -478,6 +477,13 @@ class InstructionVerifier {
 };
 
 }  // namespace
+
+bool liesInBuffer(const Plan& plan, const Operand& operand) {
+  const auto ranks = static_cast<uint64_t>(plan.ranks());
+  return operand.offset() <= kMaxBytes && operand.bytes() <= kMaxBytes && operand.shard_stride() <= kMaxBytes / ranks &&
+         operand.offset() + operand.bytes() + mostRankOffset(plan, operand) <=
+             plan.buffers(static_cast<int>(operand.buffer())).bytes();
+}
 
 Status verifyInstructions(const Plan& plan) {
   return InstructionVerifier(plan).run();

@@ -50,7 +50,7 @@ const std::vector<Domain>& domains() {
 }
 
 bool mayBeInfiniteOf(const Domain& domain) {
-  return domain.name == "any" || domain.name == "computed";
+  return llvm::any_of(domain.values, [](double x) { return std::isinf(x); });
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
