@@ -1,6 +1,7 @@
 # Sheaf: one entrance for people. Everything below drives CMake (see CMakePresets.json) and the scripts in tools/ and test/.
 
 SANITIZE ?=
+PRECOMPILED ?=
 JOBS     ?= $(shell nproc)
 PREFIX   ?= /usr/local
 PYTORCH  ?=
@@ -27,6 +28,7 @@ endif
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: SANITIZE=address|thread (build, test), JOBS=N, PREFIX=DIR (install), RUNS=N (fuzz),"
+	@echo "           PRECOMPILED=1 (with SANITIZE), precompiled headers: builds in a quarter of the time, misses a missing #include"
 	@echo "           ALL=1 (test), all end-to-end cases: more than an hour"
 	@echo "           CPU=avx2|avx512 (test, quick), the instruction set that the tests are limited to"
 	@echo "           READERS=/path/to/venv/bin/python (test), a Python that has tensorboard and prometheus_client"
@@ -38,7 +40,7 @@ setup: ## install what is missing (apt; root or sudo)
 	@tools/setup.sh
 
 configured: setup
-	@cmake --preset $(preset) -Wno-dev --log-level=NOTICE $(if $(NCCL_HEADERS),-DSHEAF_NCCL_HEADERS=$(NCCL_HEADERS))
+	@cmake --preset $(preset) -Wno-dev --log-level=NOTICE $(if $(SANITIZE),-DSHEAF_PRECOMPILED_HEADERS=$(if $(PRECOMPILED),ON,OFF)) $(if $(NCCL_HEADERS),-DSHEAF_NCCL_HEADERS=$(NCCL_HEADERS))
 
 build: configured ## the tools: build/bin/{sheaf,sheaf-run,sheaf-opt}
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf sheaf-run sheaf-opt sheaf_cpu sheaf_mpi

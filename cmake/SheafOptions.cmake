@@ -30,8 +30,7 @@ if(CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
-# Instrumented builds have no precompiled headers, so that a missing #include fails there.
-if(SHEAF_SANITIZE)
+if(NOT SHEAF_PRECOMPILED_HEADERS)
   set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
 endif()
 
@@ -75,13 +74,13 @@ endif()
 
 # sheaf_warnings(target): the warnings our own code is held to. GCC 12's -Wrestrict is wrong about std::string (PR105651), and
 # its -Wmaybe-uninitialized about variants and std::function in instrumented code. -Warray-bounds and -Wstringop-overflow are
-# wrong about std::string where that comes from precompiled headers, which GCC does not treat as system headers. Instrumented
-# builds have none, and keep both warnings.
+# wrong about std::string where that comes from precompiled headers, which GCC does not treat as system headers.
 function(sheaf_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter -Wno-restrict)
   if(SHEAF_SANITIZE)
     target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
-  else()
+  endif()
+  if(SHEAF_PRECOMPILED_HEADERS)
     target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-stringop-overflow)
   endif()
   if(SHEAF_WERROR)

@@ -308,9 +308,10 @@ uint64_t liveBytes(const StepModel& model, const Order& order) {
   for (size_t b = 0; b < lives.size(); ++b) {
     if (!model.buffers[b].onDevice) continue;
     uint64_t bytes = plan::aligned(model.buffers[b].bytes);
-    if (model.buffers[b].persistent || lives[b].last - lives[b].first + 1 >= length) {
+    const bool used = lives[b].first <= lives[b].last;
+    if (model.buffers[b].persistent || (used && lives[b].last - lives[b].first + 1 >= length)) {
       always += bytes;
-    } else if (lives[b].first <= lives[b].last) {
+    } else if (used) {
       int64_t first = (lives[b].first % length + length) % length, last = first + lives[b].last - lives[b].first;
       change[first] += bytes;
       if (last < length) {

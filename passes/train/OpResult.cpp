@@ -16,6 +16,11 @@ constexpr double kTolerance = 1e-11;
 }  // namespace
 
 std::string OpResult::mismatch(const Claim& claim) const {
+  const int64_t count = int64_t(leaves.size());
+  const int64_t own = claim.kind == Claim::Split ? batch.size() / count : batch.size();
+  for (const Tensor* leaf : leaves)
+    if (leaf->size() != own)
+      return "a leaf has " + std::to_string(leaf->size()) + " elements instead of " + std::to_string(own);
   double scale = 0;
   auto widen = [&](const Tensor& t) {
     for (int64_t e = 0; e < t.size(); ++e)
@@ -32,7 +37,6 @@ std::string OpResult::mismatch(const Claim& claim) const {
     return "leaf " + std::to_string(leaf) + " has " + std::to_string(found) + " in place " + std::to_string(e) +
            ", where the batch has " + std::to_string(expected);
   };
-  const int64_t count = int64_t(leaves.size());
   if (claim.kind == Claim::Partial) {
     for (int64_t e = 0; e < batch.size(); ++e) {
       if (!batch.isFloat()) {

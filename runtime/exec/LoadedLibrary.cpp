@@ -59,7 +59,7 @@ Expected<void*> functionOf(const std::string& path, const char* symbol) {
     return function;
   else
     why = cat(path, " is another library: it does not export ", symbol);
-  dlclose(library);
+  // It stays loaded: memory that its initializers allocated would be lost without it.
   return Status::error(why + "; install libraries and programs together");
 }
 
