@@ -12,6 +12,8 @@ using namespace sheaf::train::evaluator;
 namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+// A query whose mask is nowhere larger has scores less its largest number: the logarithm would vanish next to it.
+constexpr double kHidden = -1000;
 
 // Sizes and strides of query [B, S, H, D], key [B, T, G, D], value [B, T, G, E] and mask [1 or B, 1 or H, S, T].
 struct Geometry {
@@ -48,15 +50,27 @@ struct Geometry {
     return op->emitOpError("takes a mask [1 or B, 1 or H, S, T]");
   }
 
-  // The score of query i and key j, minus infinity where they do not see each other.
-  double score(const Tensor& q, const Tensor& k, int64_t b, int64_t i, int64_t j, int64_t h) const {
-    if (causal && (j > i + T - S || j <= i + T - S - window)) return kMinusInfinity;
+  bool sees(int64_t i, int64_t j) const { return !causal || (j <= i + T - S && j > i + T - S - window); }
+  double masked(int64_t b, int64_t i, int64_t j, int64_t h) const {
+    ArrayRef<int64_t> m = mask->type.getShape();
+    return mask->f[(((m[0] == 1 ? 0 : b) * m[1] + (m[1] == 1 ? 0 : h)) * S + i) * T + j];
+  }
+  // The largest number of the mask that query i sees if that hides, else 0.
+  double base(int64_t b, int64_t i, int64_t h) const {
+    double top = kMinusInfinity;
+    for (int64_t j = 0; mask && j < T; ++j) {
+      if (!sees(i, j)) continue;
+      if (!(masked(b, i, j, h) <= kHidden)) return 0;
+      top = std::max(top, masked(b, i, j, h));
+    }
+    return top == kMinusInfinity ? 0 : top;
+  }
+  // The score of query i and key j less the query's base, minus infinity where they do not see each other.
+  double score(const Tensor& q, const Tensor& k, int64_t b, int64_t i, int64_t j, int64_t h, double base) const {
+    if (!sees(i, j)) return kMinusInfinity;
     double dot = 0;
     for (int64_t d = 0; d < D; ++d) dot += q.f[query(b, i, h) + d] * k.f[key(b, j, h) + d];
-    if (!mask) return dot * scale;
-    ArrayRef<int64_t> m = mask->type.getShape();
-    int64_t at = (((m[0] == 1 ? 0 : b) * m[1] + (m[1] == 1 ? 0 : h)) * S + i) * T + j;
-    return dot * scale + mask->f[at];
+    return mask ? dot * scale + masked(b, i, j, h) - base : dot * scale;
   }
 };
 
@@ -72,8 +86,8 @@ LogicalResult attention(AttentionOp op, Operands in, Results out) {
   if (failed(g.verify(op))) return failure();
   std::vector<double> scores(g.T);
   forRows(g, [&](int64_t b, int64_t i, int64_t h) {
-    double top = kMinusInfinity, sum = 0;
-    for (int64_t j = 0; j < g.T; ++j) top = std::max(top, scores[j] = g.score(*in[0], *in[1], b, i, j, h));
+    double top = kMinusInfinity, sum = 0, base = g.base(b, i, h);
+    for (int64_t j = 0; j < g.T; ++j) top = std::max(top, scores[j] = g.score(*in[0], *in[1], b, i, j, h, base));
     double& lse = out[1].f[g.row(b, i, h)];
     lse = kMinusInfinity;
     if (top == kMinusInfinity) return;  // Sees nothing: zero.
@@ -92,12 +106,12 @@ LogicalResult attentionGrad(AttentionGradOp op, Operands in, Results out) {
   if (failed(g.verify(op))) return failure();
   const Tensor &q = *in[0], &k = *in[1], &v = *in[2], &result = *in[3], &lse = *in[4], &gradient = *in[5];
   forRows(g, [&](int64_t b, int64_t i, int64_t h) {
-    double rowLse = lse.f[g.row(b, i, h)], total = 0;
+    double rowLse = lse.f[g.row(b, i, h)], total = 0, base = g.base(b, i, h);
     if (rowLse == kMinusInfinity) return;
     int64_t at = g.result(b, i, h), query = g.query(b, i, h);
     for (int64_t e = 0; e < g.E; ++e) total += gradient.f[at + e] * result.f[at + e];
     for (int64_t j = 0; j < g.T; ++j) {
-      double p = std::exp(g.score(q, k, b, i, j, h) - rowLse), dp = 0;
+      double p = std::exp(g.score(q, k, b, i, j, h, base) - rowLse), dp = 0;
       int64_t key = g.key(b, j, h), value = g.value(b, j, h);
       for (int64_t e = 0; e < g.E; ++e) {
         dp += gradient.f[at + e] * v.f[value + e];

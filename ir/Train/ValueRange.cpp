@@ -60,6 +60,16 @@ bool isEven(double exponent) {
   return exponent > 0 && std::fmod(exponent, 2) == 0;
 }
 
+// The value of one leaf whose rows, or whose sum, stand for the whole batch.
+Value ofOneLeaf(Value v) {
+  while (Operation* op = v.getDefiningOp<GatherRowsOp>()) v = op->getOperand(0);
+  return v;
+}
+Value termOfOneLeaf(Value v) {
+  for (v = ofOneLeaf(v); Operation* op = v.getDefiningOp<GlobalSumOp>();) v = ofOneLeaf(op->getOperand(0));
+  return v;
+}
+
 Value withoutMoves(Value v) {
   while (Operation* op = v.getDefiningOp()) {
     if (!isa<ReshapeOp, BroadcastOp, CastOp>(op)) break;
@@ -72,6 +82,7 @@ bool notNegative(Value v, int depth);
 bool infinite(Value v, int depth, bool leaves = true);
 
 bool positive(Value v, int depth) {
+  v = termOfOneLeaf(v);
   if (isConstant(v, [](double x) { return x > 0; })) return true;
   Operation* op = v.getDefiningOp();
   if (!op || depth == 0) return false;
@@ -90,6 +101,7 @@ bool positive(Value v, int depth) {
 }
 
 bool notNegative(Value v, int depth) {
+  v = termOfOneLeaf(v);
   if (isConstant(v, [](double x) { return x >= 0; })) return true;
   Operation* op = v.getDefiningOp();
   if (!op || depth == 0) return false;
@@ -120,6 +132,7 @@ bool notNegative(Value v, int depth) {
 }
 
 bool notPositive(Value v, int depth) {
+  v = termOfOneLeaf(v);
   if (isConstant(v, [](double x) { return x <= 0; })) return true;
   Operation* op = v.getDefiningOp();
   if (!op || depth == 0) return false;
@@ -132,6 +145,7 @@ bool notPositive(Value v, int depth) {
 }
 
 bool boundedAbove(Value v, int depth) {
+  v = ofOneLeaf(v);
   if (isConstant(v, [](double x) { return x <= kLargestExponent; })) return true;
   Operation* op = v.getDefiningOp();
   if (!op || depth == 0) return false;
@@ -163,6 +177,7 @@ bool boundedAbove(Value v, int depth) {
 }
 
 bool notZero(Value v, int depth) {
+  v = ofOneLeaf(v);
   if (isConstant(v, [](double x) { return x != 0; })) return true;
   if (positive(v, depth)) return true;
   Operation* op = v.getDefiningOp();
@@ -174,6 +189,7 @@ bool notZero(Value v, int depth) {
 
 // `leaves`: data and parameters count.
 bool infinite(Value v, int depth, bool leaves) {
+  v = termOfOneLeaf(v);
   Operation* op = v.getDefiningOp();
   if (!op || isa<ReadOp>(op)) return leaves;
   if (depth == 0) return false;
@@ -211,6 +227,7 @@ bool isPower(Operation* op) {
 }
 
 bool sumOfPowers(Value v, int depth) {
+  v = termOfOneLeaf(v);
   Operation* op = v.getDefiningOp();
   if (!op || depth == 0) return false;
   if (isPower(op)) return true;

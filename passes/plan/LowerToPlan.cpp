@@ -85,7 +85,8 @@ void StepLowering::setTurns() {
     }
   };
   const int64_t counts = zero::partsOf(module, zero::kCountPrefix).size();
-  if (counts > 0) add(0, microBatches);
+  // Each pass of counts takes all micro-batches, after the passes that it needs.
+  for (int64_t first = 0; first < counts; first += groups.parts()) add(first, microBatches);
   add(counts, microBatches - 1);
   plan.set_micro_batches(microBatches);
   const auto dealing = module->getAttrOfType<StringAttr>("zero.dealing");

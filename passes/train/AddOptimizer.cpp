@@ -399,8 +399,10 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
              << " changes an optimizer's hyperparameters, and the model has update rules of its own: "
                 "name one with --optimizer";
     }
-    if (clip || skip || scaled)
-      for (auto op : module.getOps<OptimizerOp>()) guard(op, (clip || scaled) && !isStatistic(op), skip || scaled);
+    // A model's own clipping counts without --clip-norm.
+    const bool clips = clip || module->hasAttr("train.default_clip_norm");
+    if (clips || skip || scaled)
+      for (auto op : module.getOps<OptimizerOp>()) guard(op, (clips || scaled) && !isStatistic(op), skip || scaled);
     return success();
   }
 

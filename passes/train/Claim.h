@@ -1,7 +1,7 @@
 // A partition's claim of what a leaf has of a value of the batch.
 #pragma once
 
-#include "passes/train/Place.h"
+#include "ir/Train/Place.h"
 
 namespace sheaf::train {
 

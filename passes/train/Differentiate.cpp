@@ -1,10 +1,10 @@
 // Reverse mode over @step: one gradient, and one train.update, per trainable parameter that the loss depends on.
 #include "ir/Train/BatchNorm.h"
+#include "ir/Train/Matchers.h"
 #include "ir/Train/StopGradient.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "passes/train/Matchers.h"
 #include "passes/train/Passes.h"
 
 namespace sheaf::train {

@@ -3,11 +3,11 @@
 // Forward, a bias and a GELU after a product; backward, the gradient of that GELU, and the gradient of a bias, which
 // sums what the gradient of its weight multiplies. What a fused kernel can compute at no extra cost (the sum of
 // a gradient that it produces, say) stays there.
+#include "ir/Train/Matchers.h"
 #include "ir/Train/RowPitches.h"
 #include "ir/Train/TensorBuilder.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/FusionOps.h"
-#include "passes/train/Matchers.h"
 #include "passes/train/Passes.h"
 
 namespace sheaf::train {

@@ -1,8 +1,8 @@
 #include "passes/train/HeadLayout.h"
 
+#include "ir/Train/Matchers.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SetVector.h"
-#include "passes/train/Matchers.h"
 
 using namespace mlir;
 

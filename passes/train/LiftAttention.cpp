@@ -1,9 +1,9 @@
 #include <cmath>
 #include <map>
 
+#include "ir/Train/Matchers.h"
 #include "passes/train/HeadLayout.h"
 #include "passes/train/MaskAnalysis.h"
-#include "passes/train/Matchers.h"
 #include "passes/train/Passes.h"
 
 namespace sheaf::train {
@@ -28,6 +28,10 @@ struct MaskTerm {
   double factor;
   bool visible = true;
 
+  bool isCondition() const { return typeOf(value).getElementType().isInteger(1); }
+  // True if hidden scores become one finite number: if all of a row are hidden, its weights are uniform and its scores
+  // have no gradient.
+  bool picks() const { return isCondition() && std::isfinite(factor); }
   auto key() const { return std::make_tuple(value.getAsOpaquePointer(), factor, visible); }
 };
 
@@ -36,7 +40,8 @@ struct Match {
   MatMulOp scores, result;
   SoftmaxOp softmax;
   double scale;
-  SmallVector<MaskTerm, 1> masks;
+  SmallVector<MaskTerm, 1> masks;  // From the scores outwards.
+  size_t clamped = 0;              // The first masks, whose results have a lower bound.
   bool dropout = false;
 };
 
@@ -70,8 +75,13 @@ bool matchScores(Value value, double factor, Match& match, int depth = 0) {
   }
   // A lower bound on the scores, against overflow.
   if (auto max = dyn_cast<MaxOp>(op)) {
-    if (isMasked(splatValue(max.getRhs()), factor)) return matchScores(max.getLhs(), factor, match, depth + 1);
-    if (isMasked(splatValue(max.getLhs()), factor)) return matchScores(max.getRhs(), factor, match, depth + 1);
+    auto clamped = [&](Value scores) {
+      if (!matchScores(scores, factor, match, depth + 1)) return false;
+      match.clamped = match.masks.size();
+      return true;
+    };
+    if (isMasked(splatValue(max.getRhs()), factor)) return clamped(max.getLhs());
+    if (isMasked(splatValue(max.getLhs()), factor)) return clamped(max.getRhs());
   }
   return false;
 }
@@ -172,18 +182,22 @@ void replaceResult(OpBuilder& builder, Value attention, const HeadLayout& old) {
 struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
   using Base::Base;
 
-  // What is left of a mask term for one shape of scores: nothing, `causal` (perhaps within a window), or an operand.
+  // A mask term for one shape of scores.
   struct Mask {
-    bool liftable = false, causal = false;
-    int64_t window = 0;
-    Value operand;
+    std::optional<HeadLayout> layout;  // Nothing if it cannot be lifted.
+    MaskView view{Visibility::other};
+    Hiding hiding = Hiding::rows;
+    Value operand;  // Once it is built.
   };
   std::map<std::tuple<void*, double, bool, void*>, Mask> masks;
   std::map<void*, bool> trained;
-  int64_t causalCount = 0, windowCount = 0, maskedCount = 0, plainCount = 0, trainedMasks = 0, dropouts = 0;
+  int64_t causalCount = 0, windowCount = 0, maskedCount = 0, plainCount = 0, trainedMasks = 0, dropouts = 0,
+          blindRows = 0;
 
   // The additive mask as an operand [b, h, S, T], built where its value is, so that all layers can share it.
-  Value buildOperand(const MaskTerm& term, const HeadLayout& layout, const Extents& e, Type element) {
+  Value operandOf(const MaskTerm& term, Mask& cached, const Extents& e, Type element) {
+    if (cached.operand) return cached.operand;
+    const HeadLayout& layout = *cached.layout;
     OpBuilder builder(&getContext());
     builder.setInsertionPointAfterValue(layout.value());
     TensorBuilder b{builder, layout.value().getLoc()};
@@ -199,24 +213,100 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
     }
     shape[2] = e.rows;
     shape[3] = e.columns;
-    return b.broadcast(mask, shape);
+    return cached.operand = b.broadcast(mask, shape);
   }
 
-  const Mask& analyse(const MaskTerm& term, const Extents& e, RankedTensorType scores) {
+  // Returns the sum of masks.
+  static Value sum(TensorBuilder& b, ArrayRef<Value> operands) {
+    Value mask;
+    for (Value operand : operands) {
+      SmallVector<int64_t> shape(typeOf(operand).getShape());
+      if (mask)
+        for (auto [size, other] : llvm::zip(shape, typeOf(mask).getShape())) size = std::max(size, other);
+      mask = mask ? b.add(b.broadcast(mask, shape), b.broadcast(operand, shape)) : operand;
+    }
+    return mask;
+  }
+
+  // Returns 1 for keys that all conditions let through, else 0: [b, h, S or 1, T or 1].
+  static Value seenByAll(TensorBuilder& b, ArrayRef<std::pair<const MaskTerm*, Mask*>> masks, Type element) {
+    Value seen;
+    for (auto [term, mask] : masks) {
+      if (!term->picks() || mask->hiding == Hiding::nothing) continue;
+      Value condition = mask->layout->materialize(b, {batch, head, row, column});
+      Value one = b.splat(RankedTensorType::get(typeOf(condition).getShape(), element), 1), zero = b.splatLike(one, 0);
+      Value part = term->visible ? b.select(condition, one, zero) : b.select(condition, zero, one);
+      SmallVector<int64_t> shape(typeOf(part).getShape());
+      if (seen)
+        for (auto [size, other] : llvm::zip(shape, typeOf(seen).getShape())) size = std::max(size, other);
+      seen = seen ? b.mul(b.broadcast(seen, shape), b.broadcast(part, shape)) : part;
+    }
+    return seen;
+  }
+
+  // Returns the query with zeros in rows that see no key: their scores are then the mask's one number, so that the
+  // weights are uniform, and query and key get no gradient from them.
+  static Value zeroBlindRows(TensorBuilder& b, Value query, Value seen) {
+    if (typeOf(seen).getShape().back() != 1) seen = b.reduceRows(ReduceKind::max, seen);
+    ArrayRef<int64_t> shape = typeOf(seen).getShape();
+    if (shape[1] == 1 || shape[2] == 1)
+      seen = b.reshape(seen, {shape[0], shape[2], shape[1], 1});
+    else
+      seen = b.make<TransposeOp>(seen, ArrayRef<int64_t>{0, 2, 1, 3});
+    Value sees = b.compare(ComparePredicate::gt, seen, b.splatLike(seen, 0));
+    return b.select(b.broadcast(sees, typeOf(query).getShape()), query, b.splatLike(query, 0));
+  }
+
+  // True if a row may see no key. Causal masks together leave each query its own key.
+  static bool mayHideRows(ArrayRef<std::pair<const MaskTerm*, Mask*>> masks) {
+    int64_t hiding = 0, causal = 0;
+    for (auto [term, mask] : masks) {
+      if (mask->hiding == Hiding::rows) return true;
+      hiding += mask->hiding == Hiding::keys;
+      causal += mask->view.visibility == Visibility::causal;
+    }
+    return hiding > 1 && causal < hiding;
+  }
+
+  // True if one mask operand gives such rows the weights and the gradients that the graph gives them: if all that hides
+  // is added, or picks the same number last.
+  static bool keepsBlindRows(ArrayRef<std::pair<const MaskTerm*, Mask*>> masks, size_t clamped) {
+    std::optional<double> low;
+    int64_t picking = 0, adding = 0;
+    bool hides = false;  // a mask that is clamped
+    for (auto [i, pair] : llvm::enumerate(masks)) {
+      auto [term, mask] = pair;
+      if (mask->hiding == Hiding::nothing) {
+        if (picking && mask->view.visibility != Visibility::all) return false;
+        continue;
+      }
+      hides |= i < clamped;
+      if (!term->picks()) {
+        ++adding;
+        continue;
+      }
+      if (picking++ && low != term->factor) return false;
+      low = term->factor;
+    }
+    return !(picking && adding) && !(hides && (adding || picking > 1));
+  }
+
+  Mask& analyse(const MaskTerm& term, const Extents& e, RankedTensorType scores) {
     auto key = std::tuple_cat(term.key(), std::make_tuple(const_cast<void*>(scores.getAsOpaquePointer())));
     auto [entry, isNew] = masks.try_emplace(key);
     Mask& mask = entry->second;
     if (!isNew) return mask;
     auto layout = HeadLayout::of(term.value, {{batch, e.batch}, {head, e.heads}, {row, e.rows}, {column, e.columns}});
     if (!layout) return mask;
-    bool boolean = typeOf(term.value).getElementType().isInteger(1);
+    const bool boolean = term.isCondition();
     layout->trace(HeadLayout::Through::anyRepeats, /*scales=*/!boolean);
-    mask.liftable = true;
-    MaskView view = classifyMask(*layout, e.rows, e.columns, boolean ? 1 : term.factor * layout->scale(),
-                                 /*inverted=*/!term.visible);
-    mask.causal = view.visibility == Visibility::causal;
-    mask.window = view.window;
-    if (view.visibility == Visibility::other) mask.operand = buildOperand(term, *layout, e, scores.getElementType());
+    const double factor = boolean ? 1 : term.factor * layout->scale();
+    mask.view = classifyMask(*layout, e.rows, e.columns, factor, /*inverted=*/!term.visible);
+    mask.hiding = mask.view.visibility == Visibility::all      ? Hiding::nothing
+                  : mask.view.visibility == Visibility::causal ? Hiding::keys
+                                                               : hidingOf(*layout, e.rows, e.columns, factor,
+                                                                          /*inverted=*/!term.visible);
+    mask.layout = std::move(layout);
     return mask;
   }
 
@@ -252,15 +342,29 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
 
     bool causal = false;
     int64_t window = 0;
-    SmallVector<Value> operands;
+    const Type ofScores = typeOf(match->scores).getElementType();
+    SmallVector<std::pair<const MaskTerm*, Mask*>> parts;
     for (const MaskTerm& term : match->masks) {
-      const Mask& mask = analyse(
-          term, *e,
-          RankedTensorType::get({e->batch, e->heads, e->rows, e->columns}, typeOf(match->scores).getElementType()));
-      if (!mask.liftable) return;
-      causal |= mask.causal;
-      if (mask.window) window = window ? std::min(window, mask.window) : mask.window;
-      if (mask.operand) operands.push_back(mask.operand);
+      Mask& mask = analyse(term, *e, RankedTensorType::get({e->batch, e->heads, e->rows, e->columns}, ofScores));
+      if (!mask.layout) return;
+      parts.push_back({&term, &mask});
+    }
+    // Such rows compute numbers that depend on how their keys are hidden, which a flag does not say.
+    const bool blind = mayHideRows(parts);
+    if (blind && !keepsBlindRows(parts, match->clamped)) return void(++blindRows);
+    std::optional<double> low;  // The number that replaces hidden scores.
+    SmallVector<Value> operands;
+    for (auto [term, mask] : parts) {
+      if (mask->view.visibility == Visibility::all) continue;
+      const bool absent = term->isCondition() && !term->picks();  // Hidden keys have no weight in any row.
+      if (mask->view.visibility == Visibility::causal && (!blind || absent)) {
+        causal = true;
+        if (mask->view.window) window = window ? std::min(window, mask->view.window) : mask->view.window;
+      } else if (blind && term->picks() && mask->hiding != Hiding::nothing) {
+        low = term->factor;
+      } else {
+        operands.push_back(operandOf(*term, *mask, *e, ofScores));
+      }
     }
 
     OpBuilder builder(op);
@@ -269,12 +373,17 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
     auto materialize = [&](const HeadLayout& layout) {
       return b.cast(layout.materialize(b, {batch, row, head, column}), element);
     };
-    Value q = materialize(*query), k = materialize(*key), v = materialize(*value), mask;
-    for (Value operand : operands) {
-      SmallVector<int64_t> shape(typeOf(operand).getShape());
+    Value q = materialize(*query), k = materialize(*key), v = materialize(*value), mask = sum(b, operands);
+    if (low) {
+      Value seen = seenByAll(b, parts, ofScores);
+      q = zeroBlindRows(b, q, seen);
+      SmallVector<int64_t> shape(typeOf(seen).getShape());
+      shape[2] = e->rows, shape[3] = e->columns;
       if (mask)
         for (auto [size, other] : llvm::zip(shape, typeOf(mask).getShape())) size = std::max(size, other);
-      mask = mask ? b.add(b.broadcast(mask, shape), b.broadcast(operand, shape)) : operand;
+      Value visible = b.compare(ComparePredicate::gt, seen, b.splatLike(seen, 0));
+      Value bias = mask ? b.broadcast(mask, shape) : b.splat(RankedTensorType::get(shape, ofScores), 0);
+      mask = b.select(b.broadcast(visible, shape), bias, b.splatLike(bias, *low));
     }
     double scale = match->scale * query->scale() * key->scale();
     // Factors of f32 on queries and keys multiply to the usual scale but for their rounding.
@@ -304,9 +413,10 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
     };
     left(dropouts, "their weights are dropped out");
     left(trainedMasks, "what is added to their scores is trained");
+    left(blindRows, "masks of several kinds may hide all keys of a query");
     masks.clear();
     trained.clear();
-    causalCount = windowCount = maskedCount = plainCount = trainedMasks = dropouts = 0;
+    causalCount = windowCount = maskedCount = plainCount = trainedMasks = dropouts = blindRows = 0;
   }
 };
 

@@ -1,5 +1,5 @@
+#include "ir/Train/Matchers.h"
 #include "ir/Train/TensorBuilder.h"
-#include "passes/train/Matchers.h"
 #include "passes/train/Passes.h"
 
 namespace sheaf::train {
@@ -24,6 +24,7 @@ struct Picked {
   int64_t columns;
   double factor = 1;
   std::optional<int64_t> ignored;  // The label that gives 0.
+  bool others = false;             // Labels outside the columns give 0, too, as in a one-hot encoding.
 };
 
 // x of exp(x) / sum(exp(x)) and its logarithm, or null.
@@ -135,7 +136,7 @@ void peelFactors(Value& value, double& factor) {
 }
 
 std::optional<Picked> finish(Value logProbabilities, Value labels, int64_t columns, std::optional<int64_t> ignored) {
-  Picked picked{{}, labels, columns, 1, ignored};
+  Picked picked{{}, labels, columns, 1, ignored, /*others=*/ignored.has_value()};
   peelFactors(logProbabilities, picked.factor);
   picked.logits = matchLogSoftmax(logProbabilities, columns);
   if (!picked.logits || !labels) return std::nullopt;
@@ -225,6 +226,26 @@ bool isOnlyKept(Value root, Value keep) {
   return true;
 }
 
+// True for an input of which the runtime refuses labels that are neither a column nor the label to ignore.
+bool areChecked(Value labels, int64_t columns, int64_t ignored) {
+  auto argument = dyn_cast<BlockArgument>(skipReshapes(labels));
+  auto function = argument ? dyn_cast<func::FuncOp>(argument.getOwner()->getParentOp()) : func::FuncOp();
+  if (!function) return false;
+  auto stated = [&](StringRef name) {
+    auto attribute = function.getArgAttrOfType<IntegerAttr>(argument.getArgNumber(), name);
+    return attribute ? std::optional<int64_t>(attribute.getInt()) : std::nullopt;
+  };
+  const std::optional<int64_t> classes = stated("train.classes"), other = stated("train.ignored_label");
+  return classes == columns && (!other || other == ignored);
+}
+
+// The labels, with `ignored` in place of those outside the columns.
+Value orIgnored(TensorBuilder& b, Value labels, int64_t columns, int64_t ignored) {
+  Value first = b.compare(ComparePredicate::ge, labels, b.splatLike(labels, 0));
+  Value last = b.compare(ComparePredicate::lt, labels, b.splatLike(labels, double(columns)));
+  return b.select(b.make<AndOp>(first.getType(), first, last), labels, b.splatLike(labels, double(ignored)));
+}
+
 struct LiftCrossEntropy : sheaf::train::impl::LiftCrossEntropyBase<LiftCrossEntropy> {
   using Base::Base;
 
@@ -254,6 +275,8 @@ struct LiftCrossEntropy : sheaf::train::impl::LiftCrossEntropyBase<LiftCrossEntr
           ignoreIndex = builder.getI64IntegerAttr(*ignored);
         }
       }
+      if (picked->others && !areChecked(labels, picked->columns, ignoreIndex.getInt()))
+        labels = orIgnored(b, labels, picked->columns, ignoreIndex.getInt());
       Value logits = b.cast(b.reshape(picked->logits, {rows, picked->columns}), typeOf(root).getElementType());
       auto crossEntropy =
           CrossEntropyOp::create(builder, op->getLoc(), logits, b.reshape(labels, {rows, 1}), ignoreIndex);

@@ -1,8 +1,8 @@
 #include <array>
 #include <cmath>
 
+#include "ir/Train/Matchers.h"
 #include "ir/Train/TensorBuilder.h"
-#include "passes/train/Matchers.h"
 #include "passes/train/Passes.h"
 
 namespace sheaf::train {

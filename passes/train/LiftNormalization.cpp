@@ -1,5 +1,5 @@
+#include "ir/Train/Matchers.h"
 #include "ir/Train/TensorBuilder.h"
-#include "passes/train/Matchers.h"
 #include "passes/train/Passes.h"
 
 namespace sheaf::train {

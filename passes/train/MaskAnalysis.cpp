@@ -4,7 +4,8 @@
 #include <cmath>
 
 #include "ir/Train/Constant.h"
-#include "passes/train/Matchers.h"
+#include "ir/Train/Matchers.h"
+#include "ir/Train/ValueRange.h"
 #include "passes/train/PiecewiseRow.h"
 
 using namespace mlir;
@@ -12,6 +13,8 @@ using namespace mlir;
 namespace sheaf::train {
 namespace {
 
+// A summand that is larger than this does not hide its key: it is a bias.
+constexpr double hidesBelow = -1000;
 // Masks are a handful of comparisons; more is some other computation.
 constexpr size_t maxNodes = 32;
 // Elements read and pieces computed before giving up: some seconds' work.
@@ -277,6 +280,32 @@ MaskView classifyMask(const HeadLayout& mask, int64_t rows, int64_t columns, dou
       }
   if (all) return {Visibility::all};
   return window && unbounded > window ? other : MaskView{Visibility::causal, window};
+}
+
+Hiding hidingOf(const HeadLayout& mask, int64_t rows, int64_t columns, double factor, bool inverted) {
+  const bool boolean = typeOf(mask.value()).getElementType().isInteger(1);
+  if (!boolean && factor > 0 && isNotNegative(mask.value())) return Hiding::nothing;
+  RowEvaluator evaluator;
+  if (!evaluator.build(mask, columns)) return Hiding::rows;
+  const int64_t batches = evaluator.varies(HeadDim::batch) ? mask.size(HeadDim::batch) : 1;
+  const int64_t heads = evaluator.varies(HeadDim::head) ? mask.size(HeadDim::head) : 1;
+  auto visible = [&](double x) { return boolean ? (x != 0) != inverted : x * factor > hidesBelow; };
+  bool hides = false;
+  for (int64_t batch = 0; batch < batches; ++batch)
+    for (int64_t head = 0; head < heads; ++head)
+      for (int64_t row = 0; row < rows; ++row) {
+        bool sees = false;
+        int64_t begin = 0;
+        for (const Piece& piece : evaluator.evaluate(batch, head, row).pieces()) {
+          // The least and the largest number of a line are at its ends.
+          const bool first = visible(piece.at(begin)), last = visible(piece.at(piece.end - 1));
+          sees |= first || last;
+          hides |= !first || !last;
+          begin = piece.end;
+        }
+        if (!sees || evaluator.hasGivenUp()) return Hiding::rows;
+      }
+  return hides ? Hiding::keys : Hiding::nothing;
 }
 
 }  // namespace sheaf::train

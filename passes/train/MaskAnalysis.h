@@ -20,4 +20,9 @@ inline constexpr double maskedBelow = -1e4;
 // or of a boolean one, true where visible (`inverted`: where not). `other` too if the mask is not made of constants.
 MaskView classifyMask(const HeadLayout& mask, int64_t rows, int64_t columns, double factor, bool inverted);
 
+// Returns the most that such a mask may hide: no key, some keys of rows that see others, or all keys of a row. A mask
+// that is not made of constants may hide rows, except that floats that are never negative hide nothing.
+enum class Hiding { nothing, keys, rows };
+Hiding hidingOf(const HeadLayout& mask, int64_t rows, int64_t columns, double factor, bool inverted);
+
 }  // namespace sheaf::train

@@ -4,9 +4,9 @@
 
 #include "ir/Train/BatchNorm.h"
 #include "ir/Train/Constant.h"
+#include "ir/Train/Matchers.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
-#include "passes/train/Matchers.h"
 #include "passes/train/OpResult.h"
 
 using namespace mlir;

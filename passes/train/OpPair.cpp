@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "ir/Train/BatchNorm.h"
+#include "ir/Train/OpAxes.h"
 #include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/SmallSet.h"
 #include "llvm/ADT/TypeSwitch.h"
-#include "passes/train/OpAxes.h"
 
 using namespace mlir;
 

@@ -13,10 +13,10 @@
 //
 // In an evaluation rows may only fill up the last batch. Where every row can be followed to all sums over the batch, a
 // mask leaves them out, and the loss is that of the rows that count. Otherwise every batch must be full.
+#include "ir/Train/Matchers.h"
 #include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "passes/train/AddAccuracy.h"
-#include "passes/train/Matchers.h"
 #include "passes/train/Partitioner.h"
 #include "passes/train/Passes.h"
 #include "passes/train/RowLeaves.h"

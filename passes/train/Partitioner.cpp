@@ -355,7 +355,8 @@ void Partitioner::visitRandom(Operation* op) {
   if (blocks != 1) op->setAttr("blocks", builder.getI64IntegerAttr(blocks));
 }
 
-// The moments are those of all leaves' rows, or, where they are local, each leaf's own: its term of their mean.
+// The moments are those of all leaves' rows, or, where they are local, each leaf's own: its term of their mean. An
+// unbiased variance was made for the n of the batch.
 LogicalResult Partitioner::visitBatchNorm(BatchNormOp op) {
   for (OpOperand& operand : op->getOpOperands())
     if (operand.getOperandNumber() > 0 || isPartial(operand.get())) makeWhole(operand);
@@ -367,14 +368,23 @@ LogicalResult Partitioner::visitBatchNorm(BatchNormOp op) {
   if (place.dimension == 1) return computeWhole(op), success();
   setSplit(op.getResult(), place, stateOf(operand).chosen);
   if (!op.getLocal()) return op.setRanks(leaves), success();
+  const double own = double(typeOf(operand).getNumElements()) / double(typeOf(operand).getDimSize(1));
+  auto unbiased = [](double n) { return n > 1 ? n / (n - 1) : 1; };
   for (Value moment : {op.getMean(), op.getVariance()}) {
-    if (moment.use_empty()) continue;
-    builder.setInsertionPointAfter(op);
-    TensorBuilder t{builder, op.getLoc()};
-    Value term = t.mul(moment, 1.0 / double(leaves));
-    reshard(term, moment);
-    moment.replaceAllUsesExcept(term, term.getDefiningOp());
-    setPartial(term);
+    SmallVector<OpOperand*> plain, estimates;
+    for (OpOperand& use : moment.getUses())
+      (use.getOwner()->hasAttr("train.unbiased") ? estimates : plain).push_back(&use);
+    auto give = [&](ArrayRef<OpOperand*> uses, double factor) {
+      if (uses.empty()) return;
+      builder.setInsertionPointAfter(op);
+      TensorBuilder t{builder, op.getLoc()};
+      Value term = t.mul(moment, factor / double(leaves));
+      reshard(term, moment);
+      for (OpOperand* use : uses) use->set(term);
+      setPartial(term);
+    };
+    give(plain, 1);
+    give(estimates, unbiased(own) / unbiased(own * double(leaves)));
   }
   return success();
 }

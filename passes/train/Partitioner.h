@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "ir/Train/BatchNorm.h"
+#include "ir/Train/OpAxes.h"
 #include "ir/Train/Outputs.h"
+#include "ir/Train/Place.h"
 #include "llvm/ADT/DenseMap.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/OwningOpRef.h"
-#include "passes/train/OpAxes.h"
 #include "passes/train/OpCheck.h"
-#include "passes/train/Place.h"
 #include "passes/train/RowMask.h"
 
 namespace sheaf::train {

@@ -92,7 +92,8 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
     return success();
   }
 
-  // What a value is computed from; failure if that is more than inputs, constants and parameters that are not trained.
+  // Collects what a value is computed from, up to other sums over the batch; failure if that is more than inputs,
+  // constants, such sums, and parameters that are not trained.
   LogicalResult collect(Value root, llvm::DenseSet<Operation*>& slice) {
     SmallVector<Value> pending{root};
     while (!pending.empty()) {
@@ -100,8 +101,8 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
       if (!op || !slice.insert(op).second) continue;
       const bool reads = isa<zero::ParametersOp, zero::AllGatherOp>(op);
       const bool known = op->getDialect()->getNamespace() != "zero" || isa<zero::ViewOp>(op) || (reads && isFrozen(op));
-      if (!known || isa<train::GlobalSumOp, train::GatherRowsOp>(op)) return failure();
-      llvm::append_range(pending, op->getOperands());
+      if (!known || isa<train::GatherRowsOp>(op)) return failure();
+      if (!isa<train::GlobalSumOp>(op)) llvm::append_range(pending, op->getOperands());
     }
     return success();
   }
@@ -112,45 +113,70 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
     return bucket && !bucket.getOptimizer();
   }
 
-  // Sums over the global batch that the step needs before its first micro-batch has one.
-  LogicalResult splitCounts(func::FuncOp step) {
-    SmallVector<train::GlobalSumOp> sums(step.getOps<train::GlobalSumOp>());
-    if (sums.empty()) return success();
+  // A pass over all micro-batches that takes sums over the global batch. Its slice is what they are computed from.
+  struct CountPass {
+    SmallVector<train::GlobalSumOp> sums;
     llvm::DenseSet<Operation*> slice;
-    for (train::GlobalSumOp sum : sums)
+  };
+
+  // Takes the sums over the global batch that the step needs before its first micro-batch. A sum of what another sum
+  // changes, such as a variance after its mean, needs a pass after that one's.
+  LogicalResult splitCounts(func::FuncOp step) {
+    llvm::DenseMap<Operation*, std::pair<size_t, std::string>> known;  // the pass and the name of a sum
+    std::vector<CountPass> passes;
+    for (auto sum : step.getOps<train::GlobalSumOp>()) {
+      llvm::DenseSet<Operation*> slice;
       if (failed(collect(sum.getOperand(), slice)))
         return sum.emitError(
             "needs a sum over the global batch of what the model computes, which a micro-batch cannot "
             "know: leave out --micro-batches; if it is a batch norm, --batch-norm local normalizes by "
             "each piece's own moments");
-    for (int64_t number = 0; number < groups.parts(); ++number) {
-      func::FuncOp part = step.cloneWithoutRegions();
-      part.setName((zero::kCountPrefix + Twine(number)).str());
-      getOperation().insert(step, part);
-      Block* block = part.addEntryBlock();
-      IRMapping mapping;
-      mapping.map(step.getArguments(), block->getArguments());
-      OpBuilder builder = OpBuilder::atBlockEnd(block);
-      for (Operation& op : step.getBody().front())
-        if (slice.contains(&op)) builder.clone(op, mapping);
-      for (auto [i, sum] : llvm::enumerate(sums)) {
-        const std::string name = ("count " + Twine(i)).str();
-        Location loc = sum.getLoc();
-        Value total = add(builder, loc, "terms of " + name, partOf(number), mapping.lookup(sum.getOperand()),
-                          [&](Value term) { return train::GlobalSumOp::create(builder, loc, term.getType(), term); });
-        if (partOf(number).last) zero::AccumulateOp::create(builder, loc, name, int64_t{0}, /*keep=*/true, total);
-      }
-      for (auto gather : llvm::make_early_inc_range(block->getOps<zero::AllGatherOp>()))
-        zero::ReleaseOp::create(builder, step.getLoc(), gather.getResult());
-      func::ReturnOp::create(builder, step.getLoc());
-      for (int64_t i = int64_t(part.getNumArguments()) - 1; i >= 0; --i)
-        if (part.getArgument(i).use_empty()) (void)part.eraseArgument(i);
+      size_t pass = 0;
+      for (Operation* op : slice)
+        if (auto other = known.find(op); other != known.end()) pass = std::max(pass, other->second.first + 1);
+      std::string name = ("count " + Twine(known.size())).str();
+      known[sum] = {pass, std::move(name)};
+      if (pass == passes.size()) passes.emplace_back();
+      passes[pass].sums.push_back(sum);
+      passes[pass].slice.insert(slice.begin(), slice.end());
     }
-    for (auto [i, sum] : llvm::enumerate(sums)) {
+    auto total = [&](OpBuilder& builder, Operation* sum) -> Value {
+      return zero::AccumulatedOp::create(builder, sum->getLoc(), sum->getResult(0).getType(), known[sum].second);
+    };
+    int64_t parts = 0;
+    for (CountPass& pass : passes)
+      for (int64_t number = 0; number < groups.parts(); ++number) {
+        func::FuncOp part = step.cloneWithoutRegions();
+        part.setName((zero::kCountPrefix + Twine(parts++)).str());
+        getOperation().insert(step, part);
+        Block* block = part.addEntryBlock();
+        IRMapping mapping;
+        mapping.map(step.getArguments(), block->getArguments());
+        OpBuilder builder = OpBuilder::atBlockEnd(block);
+        for (Operation& op : step.getBody().front()) {
+          if (!pass.slice.contains(&op)) continue;
+          if (isa<train::GlobalSumOp>(op))
+            mapping.map(op.getResult(0), total(builder, &op));
+          else
+            builder.clone(op, mapping);
+        }
+        for (train::GlobalSumOp sum : pass.sums) {
+          const std::string& name = known[sum].second;
+          Location loc = sum.getLoc();
+          Value all = add(builder, loc, "terms of " + name, partOf(number), mapping.lookup(sum.getOperand()),
+                          [&](Value term) { return train::GlobalSumOp::create(builder, loc, term.getType(), term); });
+          if (partOf(number).last) zero::AccumulateOp::create(builder, loc, name, int64_t{0}, /*keep=*/true, all);
+        }
+        for (auto gather : llvm::make_early_inc_range(block->getOps<zero::AllGatherOp>()))
+          zero::ReleaseOp::create(builder, step.getLoc(), gather.getResult());
+        func::ReturnOp::create(builder, step.getLoc());
+        for (int64_t i = int64_t(part.getNumArguments()) - 1; i >= 0; --i)
+          if (part.getArgument(i).use_empty()) (void)part.eraseArgument(i);
+      }
+    for (auto& [sum, where] : known) {
       OpBuilder builder(sum);
-      Value known = zero::AccumulatedOp::create(builder, sum.getLoc(), sum.getType(), ("count " + Twine(i)).str());
-      sum.replaceAllUsesWith(known);
-      sum.erase();
+      sum->getResult(0).replaceAllUsesWith(total(builder, sum));
+      sum->erase();
     }
     eraseDead(step);
     return success();

@@ -38,7 +38,7 @@ CORE = (
     r"(comparison|unpacking)/.*", r"compatibility/.*", r"readme/(text|labels|failures)",
     r"cut-files/((compile|check|fit)/weight/pointer|compile/constant/empty|run/pages|pointers)",
     r"output-files/(replaced/sheaf-compile|links|run|folders|endings)", r"written-files/(two-runs/index|modes|without-state/processes-2/last)", r"weights/(in-part|tied/torchscript|copied/raw)",
-    r"crossing/(negatives|groups-of-4|lengths|with/nodes|evaluation|gathers)",
+    r"crossing/(negatives|groups-of-4|lengths|with/nodes|evaluation|gathers|zeros)", r"rows-elsewhere/.*", r"losses/one-hot-OneHot", r"artifacts/clipped",
     r"trained/(gradients/(straight-through/(raw|optimized)|padding/raw|buffers/torchscript)|doubts|constants)",
     r"readers/(sheaf-(check|export)|sheaf-run|links)", r"long-models/(operands|calls|texts|sums)",
     r"bad-steps/(ignored-labels/(skip/ranks-2|f16/micro-batches)|nan/stop)", r"inputs/(unneeded|shifted|ids/plain)",

@@ -13,6 +13,7 @@
 #include <set>
 
 #include "frontend/onnx/importer/Import.h"
+#include "frontend/onnx/importer/Signatures.h"
 #include "frontend/onnx/ops/Registry.h"
 #include "ir/Train/TrainDialect.h"
 #include "llvm/Support/JSON.h"
@@ -195,10 +196,13 @@ ModelBuilder modelOf(const json::Object& of) {
       addConstant(m, name, *input->getArray("b"), *input->getArray("d"), onnx::TensorProto::BOOL);
     }
   }
+  if (op == "If") inputs.resize(1);  // its branches read the others
   while (!inputs.empty() && inputs.back().empty()) inputs.pop_back();
   const std::vector<int64_t> outs = integersOf(*of.getArray("outs"));
   Names outputs(size_t(*std::max_element(outs.begin(), outs.end())) + 1);
   for (int64_t out : outs) outputs[size_t(out)] = "out" + std::to_string(out);
+  while (int64_t(outputs.size()) < frontend::findSignature("", op, opset)->minOutputs)
+    outputs.push_back("unused" + std::to_string(outputs.size()));
   onnx::NodeProto& node = m.node(op, inputs, outputs);
   setAttributes(node, *of.getObject("attrs"));
   if (opset < kOpset) inFunction(m, node, opset);

@@ -91,6 +91,7 @@ TEST(Errors, Graph) {
   twice.node("Neg", {"x"}, {"y"});
   EXPECT_THAT(errorOf(twice), HasSubstr("defines the value 'y' twice"));
   ModelBuilder axis = small();
+  axis.model.mutable_opset_import(0)->set_version(13);  // the last with axes as an attribute
   setIntegers(*axis.graph().mutable_node(1), "axes", {2});
   EXPECT_THAT(errorOf(axis), HasSubstr("axis 2 is out of range for rank 2"));
   ModelBuilder shapes = small();
@@ -108,6 +109,32 @@ TEST(Errors, Graph) {
   fixed.graph().clear_input();
   fixed.input("x", {8, 2});
   EXPECT_THAT(errorOf(fixed), HasSubstr("give --batch 8"));
+  ModelBuilder sequence = small();
+  sequence.graph().clear_input();
+  sequence.input("x", {8, "S"});
+  EXPECT_THAT(errorOf(sequence, withBatch(8)), HasSubstr("give --bind 'S=SIZE', or --rows 'x=1' if it holds the rows"));
+}
+
+// --bind of the symbol that holds the rows must agree with --batch.
+TEST(Errors, RowsAreNotBoundToTwoSizes) {
+  auto with = [](Dims table, int64_t batch, std::vector<std::pair<std::string, int64_t>> bind) {
+    ModelBuilder m;
+    m.input("table", table).input("x", {"N", 2}).output("loss", {});
+    m.floats("w", {2}, {1, 2});
+    m.node("ReduceSum", {"table"}, {"all"});
+    m.node("Mul", {"x", "all"}, {"scaled"});
+    m.node("Mul", {"scaled", "w"}, {"y"});
+    setInteger(m.node("ReduceMean", {"y"}, {"loss"}), "keepdims", 0);
+    frontend::ImportOptions options = withBatch(batch);
+    options.bind = bind;
+    return errorOf(m, options);
+  };
+  EXPECT_EQ(with({"N", 3}, 8, {}), "");
+  EXPECT_EQ(with({"N", 3}, 8, {{"N", 8}}), "");
+  EXPECT_EQ(with({"N", "L"}, 8, {{"L", 16}}), "");
+  EXPECT_EQ(with({"N", 3}, 0, {{"N", 16}}), "");
+  EXPECT_THAT(with({"N", 3}, 8, {{"N", 16}}), HasSubstr("--bind N=16 is not the batch of 8: leave out --bind N"));
+  EXPECT_THAT(with({"L", 3}, 8, {{"L", 16}}), HasSubstr("dimension 0 holds the rows of the batch, and --bind L=16"));
 }
 
 // Shapes and types that an op of the step cannot have.

@@ -170,6 +170,11 @@ TEST(Import, RowsAreWhereOneSharedSymbolIs) {
       {{"T", "N"}, {3, "N"}, {{"T", 3}}, {}, 2},
       {{"T", "N"}, {"S", "N"}, {{"T", 3}, {"S", 3}}, {{"x", 1}, {"y", 1}}, 2},
       {{"N", 3}, {"M", 3}, {}, {}, 0},
+      // A first dimension of the batch, or of one example, leaves a sequence that is not bound.
+      {{8, "T"}, {8, "T"}, {}, {}, -1},
+      {{1, "T"}, {1, "T"}, {}, {}, -1},
+      {{8, "T"}, {8, "T"}, {{"T", 3}}, {}, 0},
+      {{3, "N"}, {3, "N"}, {}, {{"x", 1}, {"y", 1}}, 2},
   };
   for (const auto& kind : kinds) {
     SCOPED_TRACE(&kind - kinds);

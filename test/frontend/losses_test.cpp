@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <thread>
 
@@ -343,6 +344,189 @@ TEST(Losses, StateWhatLabelsMayBe) {
   EXPECT_EQ(statedOf({"SoftmaxCrossEntropyLoss", {"N", 6}}), "4 -1 tokens perplexity");
   EXPECT_EQ(statedOf({"SoftmaxCrossEntropyLoss", {"N", 7}, true}), " tokens perplexity");
   EXPECT_EQ(statedOf({"NegativeLogLikelihoodLoss", {"N"}}), "4 -1");
+}
+
+// A perplexity is exp of the mean over the labels that count, and of nothing else.
+TEST(Losses, APerplexityIsOfTheMeanOverLabels) {
+  auto all = [](const char* op, const char* from, const char* to) {
+    return [=](ModelBuilder& m) { setInteger(m.node(op, {from}, {to}), "keepdims", 0); };
+  };
+  auto along = [](const char* op, int64_t axis, const char* from, const char* to) {
+    return [=](ModelBuilder& m) {
+      const std::string axes = std::string(to) + ".axes";
+      m.integers(axes, {1}, {axis});
+      setInteger(m.node(op, {from, axes}, {to}), "keepdims", 0);
+    };
+  };
+  auto binary = [](const char* op, const char* a, const char* b, const char* to) {
+    return [=](ModelBuilder& m) { m.node(op, {a, b}, {to}); };
+  };
+  auto by = [](const char* op, const char* from, float number, const char* to) {
+    return [=](ModelBuilder& m) {
+      const std::string name = std::string(to) + "_number";
+      m.graph().mutable_initializer()->Add()->CopyFrom(floatTensor(name, {}, {number}));
+      m.node(op, {from, name}, {to});
+    };
+  };
+  // 1 where the label is not -1, or is above 0.
+  auto mask = [](const char* op) {
+    return [=](ModelBuilder& m) {
+      m.integers("number", {}, {std::string(op) == "Equal" ? -1 : 0});
+      m.node(op, {"labels", "number"}, {"chosen"});
+      const bool inverted = std::string(op) == "Equal";
+      if (inverted) m.node("Not", {"chosen"}, {"kept"});
+      setInteger(m.node("Cast", {inverted ? "kept" : "chosen"}, {"mask"}), "to", onnx::TensorProto::FLOAT);
+    };
+  };
+  auto counted = [](ModelBuilder& m) {
+    setInteger(m.node("Cast", {"kept"}, {"ones"}), "to", onnx::TensorProto::INT64);
+    setInteger(m.node("ReduceSum", {"ones"}, {"count"}), "keepdims", 0);
+    setInteger(m.node("Cast", {"count"}, {"number of"}), "to", onnx::TensorProto::FLOAT);
+  };
+  struct {
+    std::vector<std::function<void(ModelBuilder&)>> nodes;
+    bool ignores, perplexity;
+  } const kinds[] = {
+      {{all("ReduceMean", "l", "loss")}, false, true},
+      {{all("ReduceMean", "l", "loss")}, true, false},  // labels that are ignored count, too
+      {{along("ReduceMean", 1, "l", "a"), all("ReduceMean", "a", "loss")}, false, true},
+      {{along("ReduceSum", 1, "l", "a"), all("ReduceMean", "a", "loss")}, false, false},
+      {{all("ReduceSum", "l", "loss")}, false, false},
+      {{all("ReduceSum", "l", "a"), by("Div", "a", 48, "loss")}, false, true},
+      {{all("ReduceSum", "l", "a"), by("Mul", "a", 1.0f / 48, "loss")}, false, true},
+      {{all("ReduceSum", "l", "a"), by("Div", "a", 8, "loss")}, false, false},
+      {{along("ReduceSum", 1, "l", "s"), by("Div", "s", 6, "a"), all("ReduceMean", "a", "loss")}, false, true},
+      {{all("ReduceMean", "l", "a"), by("Div", "a", 0.6931472f, "loss")}, false, false},
+      {{all("ReduceMean", "l", "a"), by("Div", "a", 4, "loss")}, false, false},
+      {{mask("Equal"), all("ReduceSum", "l", "a"), all("ReduceSum", "mask", "b"), binary("Div", "a", "b", "loss")},
+       true,
+       true},
+      {{mask("Equal"), all("ReduceMean", "l", "a"), all("ReduceMean", "mask", "b"), binary("Div", "a", "b", "loss")},
+       true,
+       true},
+      {{mask("Equal"), counted, all("ReduceSum", "l", "a"), binary("Div", "a", "number of", "loss")}, true, true},
+      {{mask("Equal"), all("ReduceMean", "l", "a"), all("ReduceSum", "mask", "b"), binary("Div", "a", "b", "loss")},
+       true,
+       false},
+      {{mask("Greater"), all("ReduceSum", "l", "a"), all("ReduceSum", "mask", "b"), binary("Div", "a", "b", "loss")},
+       true,
+       false},
+      {{mask("Greater"), binary("Mul", "l", "mask", "k"), all("ReduceSum", "k", "a"), all("ReduceSum", "mask", "b"),
+        binary("Div", "a", "b", "loss")},
+       false,
+       true},
+      {{mask("Greater"), binary("Mul", "l", "mask", "k"), all("ReduceSum", "k", "a"), all("ReduceSum", "mask", "b"),
+        binary("Div", "a", "b", "loss")},
+       true,
+       false},
+      {{mask("Greater"), binary("Mul", "l", "mask", "k"), all("ReduceMean", "k", "loss")}, false, false},
+      {{binary("Mul", "l", "given", "k"), all("ReduceSum", "k", "a"), all("ReduceSum", "given", "b"),
+        binary("Div", "a", "b", "loss")},
+       false,
+       false},
+  };
+  for (const auto& kind : kinds) {
+    SCOPED_TRACE(&kind - kinds);
+    ModelBuilder m;
+    m.input("x", {"N", 4, 6}).input("labels", {"N", 6}, onnx::TensorProto::INT64).input("given", {"N", 6});
+    m.floats("w", {4, 1}, {1, 2, 3, 4});
+    m.output("loss", {});
+    m.node("Mul", {"x", "w"}, {"y"});
+    onnx::NodeProto& entropy = m.node("SoftmaxCrossEntropyLoss", {"y", "labels"}, {"l"});
+    setString(entropy, "reduction", "none");
+    if (kind.ignores) setInteger(entropy, "ignore_index", -1);
+    for (const auto& node : kind.nodes) node(m);
+    Imported imported = import(m, withBatch(8));
+    ASSERT_TRUE(imported.module) << (imported.errors.empty() ? "" : imported.errors[0]);
+    auto step = imported.module->lookupSymbol<mlir::func::FuncOp>("step");
+    for (unsigned i = 0; i < step.getNumArguments(); ++i) {
+      if (step.getArgAttrOfType<mlir::StringAttr>(i, "train.name") != "labels") continue;
+      EXPECT_EQ(bool(step.getArgAttr(i, "train.perplexity")), kind.perplexity);
+    }
+  }
+}
+
+// A target has the rows first, and is compared with the output's elements of the same row, wherever they are.
+TEST(Losses, TargetsFollowTheRows) {
+  struct {
+    Dims x;
+    std::string nodes;  // after y = x: T[ranspose], M[erge the first two], S[plit them again], twice (V, two views)
+    std::vector<int64_t> target;
+    bool second = false;  // --rows x=1
+  } const kinds[] = {
+      {{8, "N", 3}, "", {4, 8, 3}},     {{8, "N", 3}, "M", {4, 8, 3}},
+      {{8, "N", 3}, "MS", {4, 8, 3}},   {{8, "N", 3}, "T", {4, 8, 3}},
+      {{"N", 8, 3}, "", {4, 8, 3}},     {{"N", 8, 3}, "M", {4, 8, 3}},
+      {{"N", 8, 3}, "T", {4, 8, 3}},    {{"N", 8, 3}, "TM", {4, 8, 3}},
+      {{"N", 4, 3}, "T", {4, 4, 3}},  // as many tokens as rows
+      {{4, 4, 3}, "", {4, 4, 3}, true}, {{4, 4, 3}, "M", {4, 4, 3}, true},
+      {{"N", 8, 3}, "V", {4, 2, 8, 3}},
+  };
+  for (const auto& kind : kinds) {
+    SCOPED_TRACE(&kind - kinds);
+    ModelBuilder m;
+    m.input("x", kind.x).output("y", {});
+    m.graph().mutable_output(0)->mutable_type()->mutable_tensor_type()->clear_shape();
+    m.floats("p", {3}, {1, 1, 1});
+    m.integers("merged", {2}, {-1, 3});
+    m.integers("split", {3}, {8, -1, 3});
+    m.node("Mul", {"x", "p"}, {kind.nodes.empty() ? "y" : "y0"});
+    for (size_t i = 0; i < kind.nodes.size(); ++i) {
+      const std::string from = "y" + std::to_string(i),
+                        to = i + 1 == kind.nodes.size() ? "y" : "y" + std::to_string(i + 1);
+      if (kind.nodes[i] == 'T')
+        setIntegers(m.node("Transpose", {from}, {to}), "perm", {1, 0, 2});
+      else if (kind.nodes[i] == 'V')
+        setInteger(m.node("Concat", {from, from}, {to}), "axis", 0);
+      else
+        m.node("Reshape", {from, kind.nodes[i] == 'M' ? "merged" : "split"}, {to});
+    }
+    for (int64_t ranks : {1, 2}) {
+      frontend::ImportOptions options = withBatch(4, ranks);
+      options.loss = "mse(y)";
+      options.train = {"p"};
+      if (kind.second) options.rows = {{"x", 1}};
+      Imported imported = import(m, options);
+      ASSERT_TRUE(imported.module) << (imported.errors.empty() ? "" : imported.errors[0]);
+      EXPECT_THAT(imported.warnings, ::testing::IsEmpty());
+      auto step = imported.module->lookupSymbol<mlir::func::FuncOp>("step");
+      auto typeOf = [&](unsigned i) { return mlir::cast<mlir::RankedTensorType>(step.getArgumentTypes()[i]); };
+      EXPECT_EQ(typeOf(1).getShape(), llvm::ArrayRef(kind.target));
+      if (ranks == 2) {
+        mlir::PassManager passes(imported.context.get());
+        passes.addPass(train::createPartition());
+        ASSERT_TRUE(mlir::succeeded(passes.run(*imported.module)));
+        EXPECT_EQ(imported.count("gather_rows"), 0);
+        continue;
+      }
+      train::Tensor x = train::Tensor::zeros(typeOf(0)), target = train::Tensor::zeros(typeOf(1));
+      const size_t row = x.f.size() / 4, copies = target.f.size() / x.f.size();
+      for (size_t i = 0; i < x.f.size(); ++i) x.f[i] = double(i * i % 101);
+      for (size_t i = 0; i < target.f.size(); ++i) target.f[i] = x.f[i / (row * copies) * row + i % row];
+      train::Tensor p =
+          train::Tensor::zeros(mlir::RankedTensorType::get({3}, mlir::Float32Type::get(imported.context.get())));
+      p.f = {1, 1, 1};
+      auto result = train::evaluateFunction(step, {x, target}, {{"p", p}});
+      ASSERT_TRUE(mlir::succeeded(result));
+      EXPECT_EQ(result->loss->f[0], 0);
+    }
+  }
+}
+
+TEST(Losses, RowsThatCannotBeFollowedAreNamed) {
+  ModelBuilder m;
+  m.input("x", {"N", 6}).output("y", {4, 6});
+  m.floats("w", {6}, {1, 2, 3, 4, 5, 6});
+  m.integers("shape", {2}, {4, 6});
+  m.node("Mul", {"x", "w"}, {"a"});
+  setIntegers(m.node("Transpose", {"a"}, {"b"}), "perm", {1, 0});
+  m.node("Reshape", {"b", "shape"}, {"y"});
+  frontend::ImportOptions options = withBatch(4);
+  options.loss = "mse(y)";
+  Imported imported = import(m, options);
+  ASSERT_TRUE(imported.module);
+  ASSERT_EQ(imported.warnings.size(), 1u);
+  EXPECT_THAT(imported.warnings[0], HasSubstr("--loss cannot follow the rows of the batch"));
 }
 
 }  // namespace

@@ -233,6 +233,31 @@ TEST(MergedParameters, TransposedTablesOfTorchScriptAreTied) {
   Imported tied = import(model(6), withBatch(4)), other = import(model(7), withBatch(4));
   EXPECT_THAT(trainedNames(tied), ElementsAre("e.weight"));
   EXPECT_THAT(trainedNames(other), ElementsAre("e.weight", "onnx::MatMul_11"));
+
+  // Larger than what is compared at a time, along both dimensions.
+  auto large = [](int64_t wrong) {
+    constexpr int64_t kRows = 130, kColumns = 70;
+    std::vector<float> table(kRows * kColumns), transposed(table.size());
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t c = 0; c < kColumns; ++c)
+        transposed[c * kRows + r] = table[r * kColumns + c] = float(r * kColumns + c);
+    if (wrong >= 0) transposed[wrong] += 1;
+    ModelBuilder m;
+    m.model.set_producer_name("pytorch");
+    m.input("ids", {"N"}, onnx::TensorProto::INT64).output("loss", {});
+    m.floats("e.weight", {kRows, kColumns}, table);
+    m.floats("onnx::MatMul_11", {kColumns, kRows}, transposed);
+    m.node("Gather", {"e.weight", "ids"}, {"/e/Gather_output_0"});
+    m.node("MatMul", {"/e/Gather_output_0", "onnx::MatMul_11"}, {"y"});
+    setInteger(m.node("ReduceMean", {"y"}, {"loss"}), "keepdims", 0);
+    return m;
+  };
+  Imported whole = import(large(-1), withBatch(4));
+  EXPECT_THAT(trainedNames(whole), ElementsAre("e.weight"));
+  for (int64_t wrong : {0, 69 * 130 + 129, 64 * 130 + 63, 63 * 130 + 128}) {
+    Imported apart = import(large(wrong), withBatch(4));
+    EXPECT_THAT(trainedNames(apart), ElementsAre("e.weight", "onnx::MatMul_11")) << wrong;
+  }
 }
 
 // A limit that has the name of a member is learned; one that the exporter has computed is named.

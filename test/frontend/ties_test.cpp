@@ -152,6 +152,37 @@ TEST(Ties, MaximumAlongADimensionTakesTheFirst) {
   check({"GlobalMaxPool", at, first}, ModelBuilder::unary("GlobalMaxPool", 20, {1, 2, 1, 3}, at));
 }
 
+// Positions in a row of the pixels 1, 3, 7, 15.
+TEST(Ties, GridSampleHasNoGradientAtItsBorders) {
+  struct Grid {
+    std::string padding;
+    int64_t corners;
+    std::vector<float> at;
+    Numbers gradient;
+    std::string mode = "linear";
+  };
+  const Grid grids[] = {
+      {"border", 1, {-1, 1, 0, -2, 2}, {0, 0, 6, 0, 0}},
+      {"border", 0, {-0.75, 0.75, 0, -1, 1}, {0, 0, 8, 0, 0}},
+      {"reflection", 1, {-1, 1, 0, -2, 2, 3, -3}, {0, 0, 6, -6, -6, 0, 0}},
+      {"reflection", 0, {-0.75, 0.75, 0, -1, 1, -1.25, 1.25, -1.5}, {0, 0, 8, 0, 0, 0, 0, -4}},
+      {"zeros", 1, {-1, 0}, {3, 6}},
+      // A cubic position is not clipped first: the slope is that of the cubic, 1.5 * 0.75 * (3 - 1).
+      {"border", 1, {-1}, {2.25}, "cubic"},
+  };
+  for (const Grid& g : grids) {
+    const int64_t count = int64_t(g.at.size());
+    ModelBuilder m = ModelBuilder::unary("GridSample", 20, {1, count, 1}, g.at, {"w"});
+    m.floats("image", {1, 1, 4}, {1, 3, 7, 15});
+    onnx::NodeProto& node = *m.graph().mutable_node(0);
+    node.set_input(0, "image");
+    setString(node, "mode", g.mode);
+    setString(node, "padding_mode", g.padding);
+    setInteger(node, "align_corners", g.corners);
+    check({"GridSample " + g.padding + " " + std::to_string(g.corners), g.at, g.gradient}, m);
+  }
+}
+
 TEST(Ties, NormsOfZeroHaveNoGradient) {
   for (const char* op : {"ReduceL2", "ReduceL1", "GlobalLpPool"}) {
     const bool pool = std::string(op) == "GlobalLpPool";

@@ -192,6 +192,29 @@ TEST(BatchNorm, LocalMomentsWarnOfTheirDependenceOnRanks) {
   EXPECT_THAT(importAs(NormModel(), Mode::local).warnings, ElementsAre());
 }
 
+// A local variance is estimated from the n of the batch first; -train-partition corrects it for leaves that have less.
+TEST(BatchNorm, EstimatesOfVariancesAreMarked) {
+  for (Mode mode : {Mode::sync, Mode::local}) {
+    NormModel m;
+    m.model.set_producer_name("pytorch");
+    Imported i = importAs(m, mode, 4, 2);
+    ASSERT_TRUE(i.module);
+    int marked = 0;
+    i.module->walk([&](train::MulOp op) {
+      if (!op->hasAttr("train.unbiased")) return;
+      ++marked;
+      auto norm = op.getLhs().getDefiningOp<train::BatchNormOp>();
+      ASSERT_TRUE(norm && op.getLhs() == norm.getVariance());
+      auto factor = op.getRhs().getDefiningOp<train::ConstantOp>();
+      ASSERT_TRUE(factor);
+      const auto type = cast<mlir::RankedTensorType>(norm.getOperand().getType());
+      const double n = double(type.getNumElements() / type.getDimSize(1));
+      EXPECT_FLOAT_EQ(cast<mlir::SplatElementsAttr>(factor.getValue()).getSplatValue<float>(), float(n / (n - 1)));
+    });
+    EXPECT_EQ(marked, 1);
+  }
+}
+
 TEST(BatchNorm, OneElementAChannelIsRefused) {
   Imported one = importAs(NormModel(), Mode::sync, 1);
   ASSERT_EQ(one.errors.size(), 1u);
@@ -300,7 +323,10 @@ ModelBuilder dropoutModel(bool useMask, int64_t opset = 13, float ratio = 0.25f)
     m.node("Cast", {"mask"}, {"kept"});
     setInteger(*m.graph().mutable_node(m.graph().node_size() - 1), "to", onnx::TensorProto::FLOAT);
     m.node("Mul", {"h", "kept"}, {"masked"});  // equals 0.75 d
-    setFloat(m.node("Constant", {}, {"rest"}), "value_float", 1 - ratio);
+    onnx::AttributeProto& rest = *m.node("Constant", {}, {"rest"}).add_attribute();
+    rest.set_name("value");
+    rest.set_type(onnx::AttributeProto::TENSOR);
+    *rest.mutable_t() = floatTensor("", {}, {1 - ratio});
     m.node("Mul", {"d", "rest"}, {"scaled"});
     m.node("Sub", {"masked", "scaled"}, {"y"});
     m.node("Abs", {"y"}, {"z"});

@@ -190,18 +190,26 @@ OpCase attentionCase(const std::string& variant, size_t S, size_t T, size_t H, s
 
 // The gradient op alone, of one query and two keys with D = E = 1, worked out by hand: scores q k, p their softmax,
 // dv_j = p_j g, ds_j = p_j (g v_j - g o).
-OpCase attentionGradCase() {
+//
+// `hidden`: a mask of the lowest number for both keys makes the scores equal; the logarithm is relative to it.
+OpCase attentionGradCase(bool hidden) {
   const double q = 0.7, k0 = 0.3, k1 = -1.1, v0 = 2, v1 = -0.5, g = 1.3;
-  const double p0 = 1 / (1 + std::exp(q * (k1 - k0))), p1 = 1 - p0, o = p0 * v0 + p1 * v1;
-  const double lse = std::log(std::exp(q * k0) + std::exp(q * k1));
+  const double p0 = hidden ? 0.5 : 1 / (1 + std::exp(q * (k1 - k0))), p1 = 1 - p0, o = p0 * v0 + p1 * v1;
+  const double lse = hidden ? std::log(2) : std::log(std::exp(q * k0) + std::exp(q * k1));
   const double s0 = p0 * (g * v0 - g * o), s1 = p1 * (g * v1 - g * o);
+  std::vector<Input> inputs{data("1x1x1x1", "f64", {q}),      data("1x2x1x1", "f64", {k0, k1}),
+                            data("1x2x1x1", "f64", {v0, v1}), data("1x1x1x1", "f64", {o}),
+                            data("1x1x1", "f32", {lse}),      data("1x1x1x1", "f64", {g})};
+  if (hidden) inputs.push_back(data("1x1x1x2", "f64", {-3.4028234663852886e38, -3.4028234663852886e38}));
   return {"attention_grad",
-          "",
-          {data("1x1x1x1", "f64", {q}), data("1x2x1x1", "f64", {k0, k1}), data("1x2x1x1", "f64", {v0, v1}),
-           data("1x1x1x1", "f64", {o}), data("1x1x1", "f32", {lse}), data("1x1x1x1", "f64", {g})},
-          R"(%dq, %dk, %dv = train.attention_grad %a0, %a1, %a2, %a3, %a4, %a5 scale 1.0
+          hidden ? "hidden" : "",
+          inputs,
+          std::string("%dq, %dk, %dv = train.attention_grad %a0, %a1, %a2, %a3, %a4, %a5") +
+              (hidden ? " mask %a6" : "") + R"( scale 1.0
                : (tensor<1x1x1x1xf64>, tensor<1x2x1x1xf64>, tensor<1x2x1x1xf64>, tensor<1x1x1x1xf64>, tensor<1x1x1xf32>,
-                  tensor<1x1x1x1xf64>) -> (tensor<1x1x1x1xf64>, tensor<1x2x1x1xf64>, tensor<1x2x1x1xf64>)
+                  tensor<1x1x1x1xf64>)" +
+              (hidden ? ", tensor<1x1x1x2xf64>" : "") +
+              R"() -> (tensor<1x1x1x1xf64>, tensor<1x2x1x1xf64>, tensor<1x2x1x1xf64>)
              %r = train.concat %dq, %dk, %dv axis 1
                : (tensor<1x1x1x1xf64>, tensor<1x2x1x1xf64>, tensor<1x2x1x1xf64>) -> tensor<1x5x1x1xf64>)",
           "tensor<1x5x1x1xf64>",
@@ -300,7 +308,8 @@ std::vector<OpCase> compositeCases() {
   all.push_back(attentionCase("window_longer_keys", 2, 5, 2, 1, true, 1, 3));
   all.push_back(attentionCase("grouped_masked", 3, 4, 4, 2, false, 1));
   all.push_back(attentionCase("mask_per_head", 3, 4, 4, 2, false, 4));
-  all.push_back(attentionGradCase());
+  all.push_back(attentionGradCase(false));
+  all.push_back(attentionGradCase(true));
   all.push_back(crossEntropy("", {2, 0, 1, 1}, "", -1));
   all.push_back(crossEntropy("ignore", {2, -100, 1, -100}, " {ignore_index = -100 : i64}", -100));
   all.push_back(crossEntropy("ignore_a_class", {2, 0, 1, 0}, " {ignore_index = 0 : i64}", 0));

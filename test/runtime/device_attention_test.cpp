@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <sstream>
 
 #include "test/runtime/DeviceTesting.h"
 
@@ -236,6 +237,114 @@ TEST(AttentionMask, HiddenKeysCountForNothing) {
   EXPECT_EQ(attend({hidden, hidden}, {1, 2}), (std::vector<float>{0, -INFINITY}));
   // The largest negative numbers hide only where another key is left, as in PyTorch.
   EXPECT_NEAR(attend({lowest, lowest}, {1, 3})[0], 2, 1e-6);
+}
+
+struct Gradients {
+  std::vector<float> logSumExp, query, key, value;
+};
+
+Gradients gradientsOf(const Problem& p, std::vector<std::vector<float>> operands, const std::vector<float>& mask,
+                      const std::vector<float>& gradient, double scale) {
+  std::vector<Argument> forward;
+  for (const auto& operand : operands) forward.push_back(Argument::input(operand));
+  forward.push_back(Argument::input(mask));
+  forward.push_back(Argument::output<float>(p.elements(p.result), NAN));
+  forward.push_back(Argument::output<float>(p.c.b * p.c.h * p.c.s, NAN));
+  EXPECT_EQ(runCall(attentionCall(p, scale), forward, {.threads = 2}).message(), "");
+  const std::vector<float> logSumExp = forward[5].values<float>();
+  std::vector<Argument> backward{forward[0],
+                                 forward[1],
+                                 forward[2],
+                                 Argument::input(forward[4].values<float>()),
+                                 Argument::input(logSumExp),
+                                 Argument::input(gradient),
+                                 forward[3]};
+  for (const auto& operand : operands) backward.push_back(Argument::output<float>(operand.size(), NAN));
+  EXPECT_EQ(runCall(gradientCall(p, scale), backward, {.threads = 2}).message(), "");
+  return {logSumExp, backward[7].values<float>(), backward[8].values<float>(), backward[9].values<float>()};
+}
+
+// Every third query sees no key but for a finite number that hides them all: its weights are those without the number,
+// and its log-sum-exp is relative to it. Of others some keys are hidden.
+TEST(AttentionMask, RowsThatAFiniteNumberHidesHaveGradients) {
+  const Case shapes[] = {{2, 5, 70, 2, 1, 8, 5, false, 2, 1},
+                         {1, 66, 66, 2, 2, 16, 16, true, 1, 2},
+                         {1, 70, 300, 2, 1, 8, 8, true, 1, 1, false, 33},
+                         {1, 9, 530, 1, 1, 4, 4, false, 1, 1},
+                         {1, 5, 90, 1, 1, 100, 128, true, 1, 1},
+                         {1, 5, 40, 1, 1, 256, 200, false, 1, 1}};
+  for (const Case& c : shapes)
+    for (float low : {std::numeric_limits<float>::lowest(), -1e9f, -1e8f, -1e6f, -1e4f, -2000.0f})
+      // Sums with a large number are rounded: all scores of such a query are equal here, by the query or by the keys.
+      for (bool equalKeys : {false, true}) {
+        std::ostringstream name;
+        PrintTo(c, &name);
+        SCOPED_TRACE(name.str() + " low " + std::to_string(low) + (equalKeys ? " equal keys" : ""));
+        const Problem p(c);
+        Numbers numbers(7);
+        std::vector<float> query = numbers.reals(p.elements(p.query)), key = numbers.reals(p.elements(p.key));
+        const std::vector<float> value = numbers.reals(p.elements(p.value)),
+                                 gradient = numbers.reals(p.elements(p.result));
+        if (equalKeys) std::fill(key.begin(), key.end(), 0.25f);
+        for (size_t i = 0; i < query.size(); ++i)
+          if (equalKeys)
+            query[i] = std::round(query[i] * 8) / 8;  // sums are exact
+          else if (i / p.query.row % c.s % 3 == 1)
+            query[i] = 0;
+        std::vector<float> mask(c.maskB * c.maskH * c.s * c.t), plain(mask.size());
+        for (size_t i = 0; i < mask.size(); ++i) {
+          const int64_t row = i / c.t % c.s, column = i % c.t;
+          const bool hidden = row % 3 == 1 || (row % 3 == 2 && column != row + c.t - c.s);
+          mask[i] = hidden ? low : 0.0f;
+          plain[i] = row % 3 == 1 ? 0.0f : mask[i];
+          // Some keys are hidden twice.
+          if (row % 3 == 1 && column % 4 == 3) mask[i] = plain[i] = -INFINITY;
+        }
+        const double scale = 0.5;
+        const Reference r = reference(p, query, key, value, gradient, plain, scale);
+        const Gradients g = gradientsOf(p, {query, key, value}, mask, gradient, scale);
+        for (size_t i = 0; i < g.logSumExp.size() && !equalKeys; ++i)
+          ASSERT_NEAR(g.logSumExp[i], r.logSumExp[i], 2e-5) << "log-sum-exp " << i;
+        const double tolerance = 2e-5;
+        expectTensor("query gradient", p, p.query, g.query, r.queryGradient, tolerance);
+        expectTensor("key gradient", p, p.key, g.key, r.keyGradient, tolerance);
+        expectTensor("value gradient", p, p.value, g.value, r.valueGradient, tolerance);
+        if (HasFatalFailure()) return;
+      }
+}
+
+// In 16 bits: one hidden query over 64 equal keys, whose weights are 1/64 exactly.
+TEST(AttentionMask, RowsThatAFiniteNumberHidesHaveGradientsIn16Bits) {
+  const int64_t keys = 64;
+  const Problem p({1, 1, keys, 1, 1, 8, 8, false, 1, 1});
+  for (plan::ElementType type : {plan::BF16, plan::F16})
+    for (float low : {std::numeric_limits<float>::lowest(), -1e9f, -65504.0f, -1e4f}) {
+      SCOPED_TRACE(std::to_string(type) + " " + std::to_string(low));
+      const uint16_t one = type == plan::F16 ? 0x3c00 : 0x3f80, part = type == plan::F16 ? 0x2400 : 0x3c80;  // 1, 1/64
+      const std::vector<uint16_t> row(8, one), rows(keys * 8, one);
+      plan::AttentionGradCall call = gradientCall(p, 0.5);
+      call.type = type;
+      call.resultRow = call.gradientRow = 8;
+      std::vector<Argument> forward{Argument::input(row),
+                                    Argument::input(rows),
+                                    Argument::input(rows),
+                                    Argument::input(std::vector<float>(keys, low)),
+                                    Argument::output<uint16_t>(8, 0x7fc0),
+                                    Argument::output<float>(1, NAN)};
+      ASSERT_EQ(runCall(plan::AttentionCall{call}, forward, {.threads = 2}).message(), "");
+      EXPECT_EQ(forward[4].values<uint16_t>(), row);
+      std::vector<Argument> backward{forward[0],
+                                     forward[1],
+                                     forward[2],
+                                     Argument::input(forward[4].values<uint16_t>()),
+                                     Argument::input(forward[5].values<float>()),
+                                     Argument::input(row),
+                                     forward[3]};
+      for (int64_t count : {int64_t(8), keys * 8, keys * 8})
+        backward.push_back(Argument::output<uint16_t>(count, 0x7fc0));
+      ASSERT_EQ(runCall(call, backward, {.threads = 2}).message(), "");
+      EXPECT_EQ(backward[9].values<uint16_t>(), std::vector<uint16_t>(keys * 8, part));
+    }
 }
 
 TEST(AttentionMask, NanPropagates) {

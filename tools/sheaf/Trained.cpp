@@ -22,6 +22,7 @@ void setTraining(mlir::ModuleOp module, const TrainedOptions& o) {
   mlir::Builder b(module.getContext());
   auto rate = module->getAttrOfType<mlir::FloatAttr>("train.lr");
   auto rule = llvm::dyn_cast_or_null<mlir::StringAttr>(module->removeAttr("train.rule"));
+  auto norm = llvm::dyn_cast_or_null<mlir::FloatAttr>(module->removeAttr("train.default_clip_norm"));
   std::string optimizer = rule ? rule.str() : "the model's own";
   llvm::SmallVector<mlir::Attribute> groups;
   if (auto declared = module->getAttrOfType<mlir::ArrayAttr>("train.groups"))
@@ -36,7 +37,7 @@ void setTraining(mlir::ModuleOp module, const TrainedOptions& o) {
       named("learning_rate", b.getF64FloatAttr(rate ? rate.getValueAsDouble() : 0)),
       named("schedule", b.getStringAttr(plan::scheduleText(o.schedule))),
       named("groups", b.getArrayAttr(groups)),
-      named("clip_norm", b.getF64FloatAttr(o.clipNorm)),
+      named("clip_norm", b.getF64FloatAttr(o.clipNorm > 0 || !norm ? o.clipNorm : norm.getValueAsDouble())),
       named("on_nan", b.getStringAttr(plan::word(o.onNan))),
       named("seed", b.getI64IntegerAttr(o.seed)),
       named("reduce_order", b.getStringAttr(plan::word(o.reduceOrder)))};

@@ -1,5 +1,7 @@
 #include "frontend/onnx/importer/Emitter.h"
 
+#include <cmath>
+
 #include "frontend/onnx/importer/Model.h"
 #include "ir/Train/StopGradient.h"
 
@@ -51,7 +53,13 @@ Tensor Emitter::apply(ArrayRef<Tensor> operands, Create create) {
   }
   SmallVector<Value> values;
   for (const Tensor& x : operands) values.push_back(materialize(x));
-  return create(values)->getResult(0);
+  Operation* op = create(values);
+  const Value result = op->getResult(0);
+  const auto type = llvm::cast<RankedTensorType>(result.getType());
+  if (type.getNumElements() > 0) return result;
+  // A result without elements depends on nothing: the passes meet it as a constant only.
+  op->erase();
+  return splat(type.getElementType(), type.getShape(), 0);
 }
 
 Tensor Emitter::evaluate(Operation* op, ArrayRef<Tensor> operands) {
@@ -91,7 +99,11 @@ Tensor Emitter::floats(Type element, ArrayRef<int64_t> shape, ArrayRef<double> v
 
 bool Emitter::checkShape(ArrayRef<int64_t> shape) {
   if (elementCount(shape)) return true;
-  error() << "a tensor of this size is out of range";
+  if (int64_t(shape.size()) > kMaxRank)
+    error() << "a tensor of " << shape.size() << " dimensions is out of range; at most " << kMaxRank
+            << " are supported";
+  else
+    error() << "a tensor of this size is out of range";
   return false;
 }
 
@@ -201,6 +213,10 @@ Tensor Emitter::select(Tensor condition, Tensor x, Tensor y) {
 Tensor Emitter::cast(const Tensor& x, Type to) {
   if (!x || x.elementType() == to) return x;
   return apply({x}, [&](ValueRange v) { return train::CastOp::create(builder, loc, type(x.shape(), to), v[0]); });
+}
+
+Tensor Emitter::atLeastF32(const Tensor& x) {
+  return x && (x.elementType().isF16() || x.elementType().isBF16()) ? cast(x, builder.getF32Type()) : x;
 }
 
 Tensor Emitter::stopGradient(const Tensor& x) {
@@ -373,7 +389,7 @@ Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
   llvm::append_range(shape, indices.shape());
   llvm::append_range(shape, data.shape().drop_front(axis + 1));
   if (!checkShape(shape)) return {};
-  if (indices.constant()) {
+  if (indices.constant() && indices.count() > 0) {
     std::vector<int64_t> known = indices.constant()->storedElements().i;
     for (int64_t i : known)
       if (i < -data.dim(axis) || i >= data.dim(axis))
@@ -403,6 +419,11 @@ Tensor Emitter::reduce(train::ReduceKind kind, const Tensor& x, ArrayRef<int64_t
   for (int64_t axis : axes)
     if (!checkAxis(axis, x.rank())) return {};
   if (llvm::all_of(axes, [&](int64_t axis) { return x.dim(axis) == 1; })) return x;
+  if (kind == train::ReduceKind::mean && llvm::any_of(axes, [&](int64_t axis) { return x.dim(axis) == 0; })) {
+    SmallVector<int64_t> shape(x.shape());
+    for (int64_t axis : axes) shape[axis] = 1;
+    return splat(x.elementType(), shape, NAN);
+  }
   return apply(
       {x}, [&](ValueRange v) { return train::ReduceOp::create(builder, loc, kind, v[0], axes, /*leaves=*/1, first); });
 }
@@ -441,26 +462,24 @@ Tensor Emitter::matmul(const Tensor& x, const Tensor& y, bool transposeX, bool t
   int64_t l = y.dim(y.rank() - (transposeY ? 1 : 2)), n = y.dim(y.rank() - (transposeY ? 2 : 1));
   if (k != l)
     return mismatch("inner dimensions of " + text(x.shape()) + " and " + text(y.shape()) + " differ"), Tensor();
-  auto multiply = [&](Value a, bool ta, Value b, bool tb) -> Tensor {
-    return Value(train::MatMulOp::create(builder, loc, a, b, ta, tb));
-  };
-  if (y.rank() == 2 && (x.rank() == 2 || !transposeX)) {
-    // All leading dimensions of x are rows of one matrix.
-    Shape shape(x.shape().drop_back(x.rank() == 2 ? 2 : 1));
-    if (x.rank() == 2) shape.push_back(m);
-    shape.push_back(n);
-    if (!checkShape(shape)) return {};
-    Tensor rows = x.rank() == 2 ? x : reshape(x, {k ? x.count() / k : 0, k});
-    if (!rows) return {};
-    Value a = matrixOperand(rows, transposeX), b = matrixOperand(y, transposeY);
-    return reshape(multiply(a, transposeX, b, transposeY), shape);
-  }
   Shape leading(x.shape().drop_back(2)), other(y.shape().drop_back(2));
   auto batch = broadcastShape({splat(builder.getI64Type(), leading, 0), splat(builder.getI64Type(), other, 0)});
   if (!batch) return {};
   Shape shape = *batch;
   shape.append({m, n});
   if (!checkShape(shape)) return {};
+  // A sum of no products is 0.
+  if (k == 0 || *elementCount(shape) == 0) return splat(x.elementType(), shape, 0);
+  auto multiply = [&](Value a, bool ta, Value b, bool tb) -> Tensor {
+    return Value(train::MatMulOp::create(builder, loc, a, b, ta, tb));
+  };
+  if (y.rank() == 2 && (x.rank() == 2 || !transposeX)) {
+    // All leading dimensions of x are rows of one matrix.
+    Tensor rows = x.rank() == 2 ? x : reshape(x, {x.count() / k, k});
+    if (!rows) return {};
+    Value a = matrixOperand(rows, transposeX), b = matrixOperand(y, transposeY);
+    return reshape(multiply(a, transposeX, b, transposeY), shape);
+  }
   int64_t count = *elementCount(*batch);
   auto operand = [&](const Tensor& t, bool& transposed) -> Value {
     Shape full = *batch;

@@ -107,6 +107,7 @@ class Emitter {
   Tensor compare(train::ComparePredicate predicate, Tensor x, Tensor y);
   Tensor select(Tensor condition, Tensor x, Tensor y);
   Tensor cast(const Tensor& x, mlir::Type type);
+  Tensor atLeastF32(const Tensor& x);  // f16 and bf16 as f32
   Tensor gelu(const Tensor& x, bool approximate);
   Tensor stopGradient(const Tensor& x);  // x itself if it cannot have one
   Tensor iota(mlir::Type type, llvm::ArrayRef<int64_t> shape, int64_t axis);
@@ -149,7 +150,7 @@ class Emitter {
     return mlir::RankedTensorType::get(shape, element);
   }
   // The result of the op that `create` makes of the operands' values: a constant if the operands are and it is not too
-  // large.
+  // large, or if it has no elements.
   Tensor apply(llvm::ArrayRef<Tensor> operands, Create create);
   Tensor wideIndices(const Tensor& indices);                              // as i32 or i64
   Tensor evaluate(mlir::Operation* op, llvm::ArrayRef<Tensor> operands);  // absent where it is too large

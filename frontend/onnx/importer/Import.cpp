@@ -229,8 +229,8 @@ FailureOr<Tensor> Importer::importLoss() {
       return emit.error() << "the model already has a value named '" << request->target
                           << "'; name the input that --loss adds by target=NAME";
     std::string target;
-    const int64_t at = rowDimensionOfOutput(request->output);
-    loss = buildLoss(*this, *request, loss, rows, at, [&](RankedTensorType type) {
+    const train::Place place = placeOfOutput(request->output, loss);
+    loss = buildLoss(*this, *request, loss, rows, place, [&](RankedTensorType type) {
       llvm::raw_string_ostream(target) << type;
       return addArgument(request->target, type);
     });
@@ -283,8 +283,14 @@ LogicalResult Importer::finishEvaluation(const Tensor& loss) {
 
 LogicalResult Importer::applyGradients() {
   (*module)->setAttr("train.gradients_given", builder.getUnitAttr());
-  if (!model.artifacts()->optimizer.empty())
-    (*module)->setAttr("train.default_optimizer", builder.getStringAttr(model.artifacts()->optimizer));
+  const TrainingArtifacts& artifacts = *model.artifacts();
+  if (options.optimizer.empty() && !artifacts.refused.empty()) return emitError(model.location()) << artifacts.refused;
+  if (!artifacts.optimizer.empty())
+    (*module)->setAttr("train.default_optimizer", builder.getStringAttr(artifacts.optimizer));
+  if (artifacts.clipNorm > 0) {
+    (*module)->setAttr("train.default_clip_norm", builder.getF64FloatAttr(artifacts.clipNorm));
+    decide("optimizer_model.onnx: clips gradients, as --clip-norm does");
+  }
   for (const auto& [name, value] : model.artifacts()->gradients) {
     auto parameter = module->lookupSymbol<train::ParameterOp>(train::symbolOf(name));
     if (!parameter || !parameter.getTrainable()) continue;

@@ -1,6 +1,7 @@
 // Walks the graph: looks up values, calls handlers, inlines functions, imports initializers.
 #include "frontend/onnx/importer/Importer.h"
 
+#include "frontend/onnx/importer/Signatures.h"
 #include "frontend/onnx/survey/Surveyor.h"
 #include "frontend/onnx/training/OptimizerRules.h"
 #include "ir/Train/ParameterNames.h"
@@ -18,15 +19,31 @@ constexpr int64_t kMaxNodes = 1 << 19;
 constexpr size_t kMaxCalls = 64;
 // Ops of a step, before it is differentiated. The largest models that are trained have some 10,000.
 constexpr int64_t kMaxOps = 1 << 16;
-// What takes as long as importing a node, and counts as one: copying so many tensors of a sequence, computing so many
-// elements of known values.
+// What takes as long as importing a node, and counts as one: copying so many tensors of a sequence.
 constexpr size_t kCopiedPerNode = 16;
-constexpr int64_t kElementsPerNode = 1 << 13;
 // Constants of the model up to this many elements are read; larger ones become frozen parameters.
 constexpr int64_t kMaxConstant = 1 << 20;
 
 std::string functionKey(StringRef domain, StringRef name, StringRef overload) {
   return ((domain == "ai.onnx" ? StringRef() : domain) + ":" + name + ":" + overload).str();
+}
+
+// The elements of known values that a node has read and computed. One that takes data reads of others only integers.
+int64_t knownElements(const Node& node) {
+  if (node.proto.op_type() == "Shape" || node.proto.op_type() == "Size") return 0;
+  const bool folded = llvm::all_of(node.operands, [](const GraphValue& x) { return !x.tensor.value(); });
+  llvm::SmallDenseMap<const Constant::Bytes*, int64_t, 8> read, made;
+  auto add = [](auto& map, const Tensor& x) {
+    if (x.constant()) map[x.constant()->data.get()] = elementCount(x.constant()->stored).value_or(0);
+  };
+  for (const GraphValue& x : node.operands)
+    if (x.tensor && (folded || !(x.tensor.isFloat() || x.tensor.isBool()))) add(read, x.tensor);
+  for (const std::string& output : node.proto.output())
+    if (auto it = node.scope.values.find(output); it != node.scope.values.end()) add(made, it->second.tensor);
+  int64_t elements = 0;
+  for (auto [data, count] : read) elements += made.contains(data) ? 0 : count;  // a view shares its operand's
+  for (auto [data, count] : made) elements += read.contains(data) ? 0 : count;
+  return elements;
 }
 
 }  // namespace
@@ -143,15 +160,12 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
   for (int64_t i = 0; i < op->required; ++i)
     if (i >= view.inputs() || (!view.input(i) && !view.sequence(i)))
       return emit.error() << "input " << i << " is missing";
+  if (failed(checkSignature(view))) return failure();
   for (const GraphValue& operand : view.operands)
     if (operand.sequence && !op->facts.sequences) return emit.error() << "takes tensors, not a sequence";
   stopGradients(view);
   if (failed(op->handler(view))) return failure();
-  int64_t known = 0;
-  for (const std::string& output : node.output())
-    if (auto it = scope.values.find(output); it != scope.values.end())
-      if (const Constant* constant = it->second.tensor.constant()) known += elementCount(constant->stored).value_or(0);
-  return unroll(known / kElementsPerNode);
+  return unroll(knownElements(view) / kElementsPerNode);
 }
 
 // Cuts the operands that PyTorch detaches: no gradient passes through them.

@@ -8,6 +8,7 @@
 #include "frontend/onnx/importer/Parameters.h"
 #include "frontend/onnx/ops/Losses.h"
 #include "frontend/onnx/training/TrainingInfo.h"
+#include "ir/Train/Place.h"
 #include "llvm/ADT/StringSet.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -240,8 +241,8 @@ class Importer {
   mlir::LogicalResult splitBatch();
   // The dimension of an input that holds the rows.
   int64_t rowDimension(const onnx::ValueInfoProto& input) const;
-  // The dimension of an output that has the batch's symbol, where an input has its rows second.
-  int64_t rowDimensionOfOutput(llvm::StringRef output) const;
+  // The place of the rows in an output to which --loss adds a target. A run of 0: no dimension holds them.
+  train::Place placeOfOutput(llvm::StringRef output, const Tensor& value);
   mlir::LogicalResult findRows(const llvm::StringSet<>& read);
   mlir::LogicalResult bindRows(const onnx::ValueInfoProto& input, llvm::StringRef orConstant);
   // Inputs of the model, inputs or outputs of a node, and operands of an op. A plan, its proof and its schedule take

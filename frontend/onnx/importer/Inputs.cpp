@@ -1,5 +1,6 @@
 // The inputs of the step: the batch, the dimensions that are bound, and the inputs that are constants.
 #include "frontend/onnx/importer/Importer.h"
+#include "frontend/onnx/importer/RowPlaces.h"
 #include "frontend/onnx/ops/RowsFirst.h"
 #include "frontend/onnx/survey/Surveyor.h"
 
@@ -53,23 +54,34 @@ int64_t Importer::rowDimension(const onnx::ValueInfoProto& input) const {
   return found == rowDimensions.end() ? 0 : found->second;
 }
 
-int64_t Importer::rowDimensionOfOutput(StringRef output) const {
+// Follows the rows to the output. Where they cannot be followed, they are where the model's output has the symbol of
+// the rows; without one they are taken to come first.
+train::Place Importer::placeOfOutput(StringRef output, const Tensor& value) {
+  const ArrayRef<int64_t> shape = value.shape();
+  if (const auto place = value.value() ? placeOfRows(step, value.value(), rows) : std::nullopt) return *place;
   const onnx::ValueInfoProto* info = model.valueType(output);
-  if (rowDimensions.empty() || !info) return 0;
   for (const onnx::ValueInfoProto* input : dataInputs) {
     const auto& dims = input->type().tensor_type().shape().dim();
-    if (rowDimension(*input) >= dims.size()) continue;
+    if (!info || rowDimension(*input) >= dims.size()) continue;
     const std::string& symbol = dims[int(rowDimension(*input))].dim_param();
     if (symbol.empty()) continue;
     for (auto [d, dim] : llvm::enumerate(info->type().tensor_type().shape().dim()))
-      if (dim.dim_param() == symbol) return int64_t(d);
+      if (dim.dim_param() == symbol && d < shape.size() && shape[d] == rows) return {int64_t(d), 1};
   }
-  return 0;
+  if (rows == 0 || shape.empty() || shape.front() == 0 || shape.front() % rows) return {0, 0};
+  if (rows > 1)
+    emitWarning(emit.location())
+        << "output '" << output << "': --loss cannot follow the rows of the batch to it, and takes its first dimension "
+        << "for them: if they are elsewhere, compute the loss in the model";
+  return {0, shape.front() / rows};
 }
 
 // Finds inputs whose rows are not in their first dimension: those that --rows names, or, without it, all if they share
-// one symbol, and not as their first dimension. A symbol that --bind gives a size next to --batch is not that of the
-// rows, nor is one that comes first in no input while other symbols do: [s72, sequence], [s97, sequence].
+// one symbol, and not as their first dimension. A symbol is not that of the rows if
+//  - --bind gives it a size, next to --batch;
+//  - it comes first in no input while other symbols do: [s72, sequence], [s97, sequence];
+//  - it comes first in no input, and all of their first dimensions are fixed, to the batch or to one example:
+//    [8, sequence], [1, sequence] with --batch 8.
 LogicalResult Importer::findRows(const llvm::StringSet<>& read) {
   for (const auto& [name, dimension] : options.rows) {
     auto input = llvm::find_if(dataInputs, [&](const auto* info) { return info->name() == name; });
@@ -101,14 +113,15 @@ LogicalResult Importer::findRows(const llvm::StringSet<>& read) {
       shared = symbols;
   }
   if (!shared || shared->size() != 1) return success();
-  bool comesFirst = false, othersComeFirst = false;
+  bool comesFirst = false, othersComeFirst = false, otherSize = false;
   for (const onnx::ValueInfoProto* input : dataInputs) {
     if (!read.contains(input->name())) continue;
     const auto& first = input->type().tensor_type().shape().dim(0);
     comesFirst |= first.dim_param() == shared->front();
     othersComeFirst |= !isSized(first) && first.dim_param() != shared->front();
+    otherSize |= first.dim_value() != 1 && (!first.has_dim_value() || first.dim_value() != options.batch);
   }
-  if (othersComeFirst && !comesFirst) return success();
+  if (!comesFirst && (othersComeFirst || !otherSize)) return success();
   for (const onnx::ValueInfoProto* input : dataInputs) {
     const auto& dims = input->type().tensor_type().shape().dim();
     auto found = llvm::find_if(dims, [&](const auto& dim) { return dim.dim_param() == shared->front(); });
@@ -240,6 +253,14 @@ LogicalResult Importer::bindRows(const onnx::ValueInfoProto& input, StringRef or
       return error() << ": the batch size is not bound; give --batch B";
     if (failed(splitBatch())) return failure();
   }
+  // The evaluation's batch is that of a micro-batch.
+  auto bound = llvm::find_if(options.bind, [&](const auto& bind) { return symbolic && bind.first == dim.dim_param(); });
+  if (bound != options.bind.end() && bound->second != batch && options.form != Form::kEvaluation) {
+    error() << ": dimension " << rowDimension(input) << " holds the rows of the batch, and --bind " << bound->first
+            << "=" << bound->second << " is not the batch of " << batch << ": leave out --bind " << bound->first
+            << ", or give --rows " << input.name() << "=D if dimension D holds the rows" << orConstant;
+    return success(surveyor);
+  }
   if (symbolic && !dim.dim_param().empty()) sizes[dim.dim_param()] = rows;
   if (symbolic || dim.dim_value() == rows) return success();
   if (options.form == Form::kEvaluation)
@@ -286,7 +307,10 @@ LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
       shape.push_back(sizes[dim.dim_param()] = surveyor->assume(dim.dim_param(), input.name()));
     else
       return error() << "input " << describe(input) << ": dimension '" << dim.dim_param()
-                     << "' is not bound; give --bind '" << dim.dim_param() << "=SIZE'";
+                     << "' is not bound; give --bind '" << dim.dim_param() << "=SIZE'"
+                     << (options.rows.empty() && tensor.shape().dim(0).has_dim_value()
+                             ? ", or --rows '" + input.name() + "=" + std::to_string(i) + "' if it holds the rows"
+                             : "");
   }
   if (!elementCount(shape)) return error() << "input '" << input.name() << "' has too many elements";
   const int64_t dimension = rowDimension(input);

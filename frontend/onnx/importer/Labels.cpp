@@ -1,5 +1,6 @@
 #include "frontend/onnx/importer/Labels.h"
 
+#include "ir/Train/Matchers.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/TypeUtilities.h"
 
@@ -64,6 +65,90 @@ bool isOfTokens(BlockArgument argument) {
   return cast<RankedTensorType>(argument.getType()).getRank() == 2;
 }
 
+// A scalar that is the sum of `terms`, each of them times `mask` if there is one, times `factor`, and divided by
+// `divisor` if there is one.
+struct Scaled {
+  Value terms, mask, divisor;
+  double factor = 1;
+};
+
+// A value before what repeats a single element.
+Value skipRepeats(Value v) {
+  for (Operation* op = v.getDefiningOp(); op; op = v.getDefiningOp()) {
+    const bool single = isa<train::BroadcastOp>(op) && train::typeOf(op->getOperand(0)).getNumElements() == 1;
+    if (!single && !isa<train::ReshapeOp>(op)) break;
+    v = op->getOperand(0);
+  }
+  return v;
+}
+
+// The booleans of which a value is 0 and 1; null if it is not known to be that.
+Value maskOf(Value v) {
+  v = train::skipReshapesAndCasts(v);
+  auto cast = v.getDefiningOp<train::CastOp>();
+  return cast && train::typeOf(cast.getOperand()).getElementType().isInteger(1) ? train::skipReshapes(cast.getOperand())
+                                                                                : Value();
+}
+
+Scaled peel(Value v) {
+  Scaled result;
+  while (true) {
+    v = train::skipReshapesAndCasts(v);
+    if (auto scaled = train::matchMulBySplat(v)) {
+      result.factor *= scaled->splat;
+      v = scaled->other;
+    } else if (auto reduce = v.getDefiningOp<train::ReduceOp>()) {
+      const Value operand = reduce.getOperand();
+      if (reduce.getKind() == train::ReduceKind::mean)
+        result.factor *= double(train::typeOf(v).getNumElements()) / double(train::typeOf(operand).getNumElements());
+      else if (reduce.getKind() != train::ReduceKind::sum)
+        break;
+      v = operand;
+    } else if (auto cast = v.getDefiningOp<train::CastOp>(); cast && isInteger(cast.getOperand())) {
+      auto count = train::skipReshapes(cast.getOperand()).getDefiningOp<train::ReduceOp>();
+      if (!count || count.getKind() != train::ReduceKind::sum) break;
+      v = count.getOperand();
+    } else if (auto div = v.getDefiningOp<train::DivOp>(); div && !result.divisor) {
+      result.divisor = skipRepeats(div.getRhs());
+      if (train::typeOf(result.divisor).getNumElements() != 1) break;
+      v = div.getLhs();
+    } else if (auto mul = v.getDefiningOp<train::MulOp>(); mul && !result.mask) {
+      const int masked = maskOf(mul.getRhs()) ? 1 : 0;
+      result.mask = maskOf(mul->getOperand(masked));
+      if (!result.mask) break;
+      v = mul->getOperand(1 - masked);
+    } else {
+      break;
+    }
+  }
+  result.terms = v;
+  return result;
+}
+
+// True if `mask` is true for the labels that an entropy does not ignore.
+bool isOfCounted(Value mask, train::CrossEntropyOp entropy) {
+  auto inverted = mask.getDefiningOp<train::NotOp>();
+  auto compare = (inverted ? train::skipReshapes(inverted->getOperand(0)) : mask).getDefiningOp<train::CompareOp>();
+  const auto predicate = inverted ? train::ComparePredicate::eq : train::ComparePredicate::ne;
+  return compare && entropy.getIgnoreIndex() && compare.getPredicate() == predicate &&
+         train::skipReshapes(compare.getLhs()) == train::skipReshapes(entropy.getLabels()) &&
+         train::splatValue(compare.getRhs()) == double(int64_t(*entropy.getIgnoreIndex()));
+}
+
+// True if a sum of an entropy's losses is their mean over the labels that count.
+bool isMean(const Scaled& sum, train::CrossEntropyOp entropy) {
+  const int64_t rows = train::typeOf(entropy.getLoss()).getNumElements();
+  auto isOne = [](double factor) { return std::abs(factor - 1) < 1e-6; };
+  if (!sum.divisor) return !sum.mask && !entropy.getIgnoreIndex() && isOne(sum.factor * double(rows));
+  const Scaled count = peel(sum.divisor);
+  const Value counted = maskOf(count.terms);
+  if (!counted || count.mask || count.divisor || !isOne(sum.factor / count.factor) ||
+      train::typeOf(counted).getNumElements() != rows)
+    return false;
+  if (sum.mask && sum.mask != counted) return false;
+  return isOfCounted(counted, entropy) || (sum.mask && !entropy.getIgnoreIndex());
+}
+
 }  // namespace
 
 void stateLabels(const Tensor& labels, int64_t classes, std::optional<int64_t> ignored) {
@@ -94,22 +179,10 @@ void stateIds(const Tensor& ids, int64_t rows) {
 }
 
 void statePerplexity(const Tensor& loss) {
-  Value v = loss ? loss.value() : Value();
-  train::CrossEntropyOp entropy;
-  for (bool mean = false; v && !entropy;) {
-    Operation* op = v.getDefiningOp();
-    if (!op) return;
-    auto reduce = dyn_cast<train::ReduceOp>(op);
-    mean |= isa<train::DivOp>(op) || (reduce && reduce.getKind() == train::ReduceKind::mean);
-    if (mean) entropy = dyn_cast<train::CrossEntropyOp>(op);
-    if (entropy && v != entropy.getLoss()) return;
-    const bool same =
-        isa<train::ReshapeOp, train::CastOp, train::DivOp>(op) ||
-        (reduce && (reduce.getKind() == train::ReduceKind::mean || reduce.getKind() == train::ReduceKind::sum));
-    if (!same && !entropy) return;
-    v = op->getOperand(0);
-  }
-  if (!entropy) return;
+  if (!loss || !loss.value()) return;
+  const Scaled mean = peel(loss.value());
+  auto entropy = mean.terms.getDefiningOp<train::CrossEntropyOp>();
+  if (!entropy || mean.terms != entropy.getLoss() || !isMean(mean, entropy)) return;
   bool all = false;
   int64_t shift = 0;
   BlockArgument argument = inputOf(entropy.getLabels(), all, shift);

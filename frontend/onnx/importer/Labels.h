@@ -17,8 +17,9 @@ void stateLabels(const Tensor& labels, int64_t classes, std::optional<int64_t> i
 // is one of its elements, unchanged. PyTorch's embeddings know no negative ids.
 void stateIds(const Tensor& ids, int64_t rows);
 
-// Where the loss is the mean of one cross entropy, and nothing else, of labels of tokens: their input gets
-// `train.perplexity`, as exp(loss) is one.
+// Gives the input of the labels of tokens `train.perplexity` if the loss is the mean of one cross entropy over the
+// labels that count, and nothing else: exp(loss) is a perplexity then. A sum that is divided by another number, or a
+// mean that also counts ignored labels, is not that mean.
 void statePerplexity(const Tensor& loss);
 
 }  // namespace sheaf::frontend

@@ -1,5 +1,7 @@
 // Tells apart tensors of equal value that exporters made one, and names parameters that their optimizer removed.
 #include <cstring>
+#include <map>
+#include <tuple>
 
 #include "frontend/onnx/importer/OperandRoles.h"
 #include "frontend/onnx/importer/Parameters.h"
@@ -37,18 +39,27 @@ std::optional<float> numberIn(const Model& model, const onnx::TensorProto& tenso
   return value;
 }
 
-// True if a matrix is another one's transposed.
-bool isTransposed(const Model& model, const onnx::TensorProto& a, const onnx::TensorProto& b) {
-  if (a.dims_size() != 2 || a.dims(0) != b.dims(1) || a.dims(1) != b.dims(0) || a.data_type() != b.data_type())
-    return false;
+// Elements of transposed tables that are compared with others' in a model, and as how many a pair counts.
+constexpr int64_t kMostCompared = int64_t(1) << 33, kComparedPerPair = 1 << 8;
+
+// True if a matrix of the transposed shape is another one's transposed. Takes the elements that are compared from
+// `left`; false where none are left.
+bool isTransposed(const Model& model, const onnx::TensorProto& a, const onnx::TensorProto& b, int64_t& left) {
+  constexpr int64_t kTile = 64;  // whose rows and columns both fit into the cache
+  if ((left -= kComparedPerPair) < 0) return false;
   const Expected<StringRef> one = model.bytes(a), two = model.bytes(b);
   const int64_t rows = a.dims(0), columns = a.dims(1);
   if (!one.ok() || !two.ok() || one->empty() || one->size() != two->size() || rows * columns == 0) return false;
   const size_t size = one->size() / size_t(rows * columns);
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < columns; ++c)
-      if (std::memcmp(one->data() + (r * columns + c) * size, two->data() + (c * rows + r) * size, size) != 0)
-        return false;
+  for (int64_t top = 0; top < rows; top += kTile)
+    for (int64_t start = 0; start < columns; start += kTile) {
+      const int64_t bottom = std::min(rows, top + kTile), end = std::min(columns, start + kTile);
+      if ((left -= (bottom - top) * (end - start)) < 0) return false;
+      for (int64_t r = top; r < bottom; ++r)
+        for (int64_t c = start; c < end; ++c)
+          if (std::memcmp(one->data() + (r * columns + c) * size, two->data() + (c * rows + r) * size, size) != 0)
+            return false;
+    }
   return true;
 }
 
@@ -204,21 +215,33 @@ void Model::separateMerged() {
 void Parameters::restoreTies(const Model& model, ArrayRef<const onnx::NodeProto*> nodes) {
   const bool named = llvm::all_of(nodes, [](const onnx::NodeProto* node) { return expressionOf(*node).empty(); });
   if (!named) return;
+  std::map<std::tuple<int64_t, int64_t, int32_t>, std::vector<const onnx::TensorProto*>> tables;
+  for (const onnx::TensorProto& table : model.graph().initializer())
+    if (table.dims_size() == 2 && namesMember(table.name(), /*byPyTorch=*/true) && isUsed(table))
+      tables[{table.dims(0), table.dims(1), table.data_type()}].push_back(&table);
+  int64_t left = kMostCompared;
   for (const onnx::TensorProto& tensor : model.graph().initializer()) {
     if (!StringRef(tensor.name()).starts_with("onnx::MatMul_") || tensor.dims_size() != 2 || !isUsed(tensor)) continue;
-    for (const onnx::TensorProto& table : model.graph().initializer())
-      if (namesMember(table.name(), /*byPyTorch=*/true) && isUsed(table) && isTransposed(model, table, tensor)) {
+    const auto alike = tables.find({tensor.dims(1), tensor.dims(0), tensor.data_type()});
+    if (alike == tables.end()) continue;
+    for (const onnx::TensorProto* table : alike->second)
+      if (isTransposed(model, *table, tensor, left)) {
         ParameterRole& role = roles[tensor.name()];
-        const ParameterRole& original = roles[table.name()];
+        const ParameterRole& original = roles[table->name()];
         owner.erase(role.name);
         role.name = original.name;
         role.shape = original.shape;
         role.viewTransposed = true;
-        role.holder = &table;
+        role.holder = table;
         role.mayBeBuffer = false;
         role.reason = "tied again: transposed into '" + tensor.name() + "'";
         break;
       }
+    if (left >= 0) continue;
+    emitWarning(model.location()) << "holds so many tables that resemble transposed ones that '" << tensor.name()
+                                  << "' and later ones are not tied to their tables again; export the model with "
+                                     "dynamo=True, optimize=False";
+    return;
   }
 }
 

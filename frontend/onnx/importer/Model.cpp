@@ -23,6 +23,7 @@ namespace sheaf::frontend {
 static constexpr int64_t kOldestOpset = 7, kNewestOpset = 28;
 
 std::optional<int64_t> elementCount(ArrayRef<int64_t> shape) {
+  if (int64_t(shape.size()) > kMaxRank) return std::nullopt;
   int64_t count = 1;
   bool empty = false;
   for (int64_t dim : shape) {
@@ -69,6 +70,64 @@ std::string listNames(ArrayRef<std::string> names, size_t most) {
   for (const std::string& name : names.take_front(most)) text += (text.empty() ? "'" : ", '") + name + "'";
   return names.size() > most ? text + " and " + std::to_string(names.size() - most) + " more" : text;
 }
+
+namespace {
+
+// Graphs and tensors, those in attributes of nodes included. They are nested only as deep as protobuf parses them.
+struct Contents {
+  std::vector<const onnx::GraphProto*> graphs;
+  std::vector<const onnx::TensorProto*> tensors;
+
+  void add(const onnx::GraphProto& graph) {
+    graphs.push_back(&graph);
+    for (const onnx::TensorProto& tensor : graph.initializer()) tensors.push_back(&tensor);
+    add(graph.node());
+  }
+  void add(const onnx::FunctionProto& function) {
+    for (const onnx::AttributeProto& attribute : function.attribute_proto()) add(attribute);
+    add(function.node());
+  }
+  void add(const onnx::TrainingInfoProto& training) {
+    add(training.initialization());
+    add(training.algorithm());
+  }
+  void add(const onnx::NodeProto& node) {
+    for (const onnx::AttributeProto& attribute : node.attribute()) add(attribute);
+  }
+  void add(const onnx::AttributeProto& attribute) {
+    if (attribute.has_t()) tensors.push_back(&attribute.t());
+    for (const onnx::TensorProto& tensor : attribute.tensors()) tensors.push_back(&tensor);
+    if (attribute.has_g()) add(attribute.g());
+    add(attribute.graphs());
+  }
+  template <typename T>
+  void add(const google::protobuf::RepeatedPtrField<T>& list) {
+    for (const T& item : list) add(item);
+  }
+};
+
+StringRef nameOf(const std::string& input) {
+  return input;
+}
+StringRef nameOf(const onnx::ValueInfoProto& input) {
+  return input.name();
+}
+
+// A name that is given twice among the inputs of a graph or a function and the results of its nodes.
+template <typename Inputs, typename Nodes>
+std::optional<StringRef> definedTwice(const Inputs& inputs, const Nodes& nodes, llvm::StringSet<> names = {}) {
+  llvm::StringSet<> own;
+  for (const auto& input : inputs) {
+    if (!own.insert(nameOf(input)).second) return nameOf(input);
+    names.insert(nameOf(input));  // an initializer of that name is its default
+  }
+  for (const onnx::NodeProto& node : nodes)
+    for (const std::string& output : node.output())
+      if (!output.empty() && !names.insert(output).second) return StringRef(output);
+  return std::nullopt;
+}
+
+}  // namespace
 
 Location Model::location() const {
   return FileLineColLoc::get(context, filePath, 0, 0);
@@ -122,9 +181,14 @@ void Model::noteLinks() const {
   if (error) return;
   std::set<std::string> seen;
   std::vector<std::string> leave;
-  for (const onnx::TensorProto& tensor : graph().initializer()) {
-    if (tensor.data_location() != onnx::TensorProto::EXTERNAL) continue;
-    const auto where = source(tensor);
+  Contents contents;
+  contents.add(graph());
+  contents.add(model.functions());
+  contents.add(model.training_info());
+  for (const onnx::TensorProto* tensor : contents.tensors) {
+    if (tensor->data_location() != onnx::TensorProto::EXTERNAL) continue;
+    ScopedDiagnosticHandler quiet(context, [](Diagnostic&) {});  // a constant is refused where it is read
+    const auto where = source(*tensor);
     if (failed(where) || !seen.insert((*where)->file).second) continue;
     const std::filesystem::path target = std::filesystem::canonical(pathOf((*where)->file), error);
     const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), target.begin(), target.end());
@@ -264,18 +328,53 @@ LogicalResult Model::check() {
   if (opset("") > kNewestOpset)
     emitWarning(location()) << "uses opset " << opset("") << "; opsets after " << kNewestOpset
                             << " are taken as that one";
-  llvm::StringSet<> names;
-  for (const onnx::TensorProto& tensor : graph().initializer()) {
-    if (!names.insert(tensor.name()).second)
-      return emitError(location()) << "has two initializers named '" << tensor.name() << "'";
+  if (failed(checkRanks())) return failure();
+  for (const onnx::TensorProto& tensor : graph().initializer())
     if (failed(checkTensor(tensor))) return failure();
-  }
   if (graph().sparse_initializer_size())
     return emitError(location()) << "has sparse initializers, which are not supported; make them dense";
-  for (const onnx::NodeProto& node : graph().node())
-    for (const std::string& output : node.output())
-      if (!output.empty() && !names.insert(output).second)
-        return emitError(location()) << "defines the value '" << output << "' twice";
+  return checkNames();
+}
+
+LogicalResult Model::checkRanks() const {
+  auto check = [&](StringRef name, int64_t rank) -> LogicalResult {
+    if (rank <= kMaxRank) return success();
+    return emitError(location()) << "the tensor '" << name << "' has " << rank << " dimensions; at most " << kMaxRank
+                                 << " are supported";
+  };
+  Contents contents;
+  contents.add(graph());
+  contents.add(model.functions());
+  contents.add(model.training_info());
+  for (const onnx::TensorProto* tensor : contents.tensors)
+    if (failed(check(tensor->name(), tensor->dims_size()))) return failure();
+  for (const onnx::GraphProto* graph : contents.graphs)
+    for (const auto* list : {&graph->input(), &graph->output(), &graph->value_info()})
+      for (const onnx::ValueInfoProto& value : *list)
+        if (failed(check(value.name(), value.type().tensor_type().shape().dim_size()))) return failure();
+  return success();
+}
+
+// ONNX's graphs are in single static assignment form. A subgraph may give a name of its surroundings another meaning.
+LogicalResult Model::checkNames() const {
+  auto refuse = [&](StringRef name, const Twine& where) {
+    return emitError(location()) << "defines the value '" << name << "' twice" << where
+                                 << "; inputs, initializers and results of nodes must have different names";
+  };
+  Contents contents;
+  contents.add(graph());
+  contents.add(model.functions());
+  for (const onnx::GraphProto* graph : contents.graphs) {
+    const std::string where = graph == &this->graph() ? "" : " in the subgraph '" + graph->name() + "'";
+    llvm::StringSet<> names;
+    for (const onnx::TensorProto& tensor : graph->initializer())
+      if (!names.insert(tensor.name()).second)
+        return emitError(location()) << "has two initializers named '" << tensor.name() << "'" << where;
+    if (auto name = definedTwice(graph->input(), graph->node(), std::move(names))) return refuse(*name, where);
+  }
+  for (const onnx::FunctionProto& function : model.functions())
+    if (auto name = definedTwice(function.input(), function.node()))
+      return refuse(*name, " in the function '" + function.name() + "'");
   return success();
 }
 

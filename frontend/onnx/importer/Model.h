@@ -23,12 +23,17 @@ namespace sheaf::frontend {
 inline constexpr int64_t kMaxElements = int64_t(1) << 42;
 // The maximum number of elements of a value, which has the rows of all ranks. train-partition limits those of a leaf.
 inline constexpr int64_t kMaxGlobalElements = int64_t(1) << 56;
+// The maximum number of dimensions of a tensor. Those that a plan computes have at most 8.
+inline constexpr int64_t kMaxRank = 64;
+// Elements of known values whose reading or computing takes as long as importing a node, and counts as one.
+inline constexpr int64_t kElementsPerNode = 1 << 13;
 
 inline bool isDefaultDomain(llvm::StringRef domain) {
   return domain.empty() || domain == "ai.onnx";
 }
 
-// The product of dimensions, or nothing if one is negative or the product exceeds kMaxGlobalElements.
+// The product of dimensions, or nothing if one is negative, the product exceeds kMaxGlobalElements, or there are more
+// than kMaxRank.
 std::optional<int64_t> elementCount(llvm::ArrayRef<int64_t> shape);
 
 // The MLIR type of an ONNX TensorProto.DataType; null if `train` has none.
@@ -96,6 +101,8 @@ class Model {
   mlir::LogicalResult parse();
   mlir::LogicalResult check();
   llvm::StringRef contents() const;
+  mlir::LogicalResult checkRanks() const;
+  mlir::LogicalResult checkNames() const;
   void noteLinks() const;
   void indexValues();
   void separateMerged();

@@ -37,6 +37,9 @@ Tensor leakyRelu(Emitter& e, const Tensor& x, double alpha, double) {
 Tensor thresholdedRelu(Emitter& e, const Tensor& x, double alpha, double) {
   return e.select(isAbove(e, x, alpha), x, e.splatLike(x, 0));
 }
+Tensor recurrentThresholdedRelu(Emitter& e, const Tensor& x, double alpha, double) {
+  return e.select(e.compare(Predicate::ge, x, e.splatLike(x, alpha)), x, e.splatLike(x, 0));
+}
 
 // scale * (x where positive, else alpha * (e^(x / stretch) - 1)); the exponential sees no positive x, which it might
 // overflow on.
@@ -78,13 +81,20 @@ constexpr ActivationKind kKinds[] = {
     {"softplus", {}, {}, true, function<train::SoftplusOp>},
     {"softsign", {}, {}, true, softsign},
     {"tanh", {}, {}, true, function<train::TanhOp>},
-    {"thresholdedrelu", 1.0, {}, true, thresholdedRelu},
+    {"thresholdedrelu", 1.0, {}, false, thresholdedRelu},
+    {"thresholdedrelu", 1.0, {}, true, recurrentThresholdedRelu},
 };
 
 }  // namespace
 
 const ActivationKind* findActivation(StringRef lowerCaseName) {
   const auto* kind = llvm::find_if(kKinds, [&](const ActivationKind& k) { return k.name == lowerCaseName; });
+  return kind == std::end(kKinds) ? nullptr : kind;
+}
+
+const ActivationKind* findRecurrentActivation(StringRef lowerCaseName) {
+  const auto* kind =
+      llvm::find_if(kKinds, [&](const ActivationKind& k) { return k.recurrent && k.name == lowerCaseName; });
   return kind == std::end(kKinds) ? nullptr : kind;
 }
 

@@ -12,8 +12,10 @@ struct ActivationKind {
   Tensor (*build)(Emitter& e, const Tensor& x, double alpha, double beta);
 };
 
-// Null if no function has the name.
+// Null if no function has the name. ONNX defines ThresholdedRelu at its threshold in two ways: x > alpha for the
+// operator, x >= alpha inside of RNN, GRU and LSTM.
 const ActivationKind* findActivation(llvm::StringRef lowerCaseName);
+const ActivationKind* findRecurrentActivation(llvm::StringRef lowerCaseName);
 
 // log(1 + e^x)
 Tensor softplus(Emitter& e, const Tensor& x);

@@ -330,30 +330,30 @@ bool isSigmoid(const Tensor& x) {
   return v && v.getDefiningOp<train::SigmoidOp>();
 }
 
-// Adds the input that an output of `type`, without its classes, is compared with. Its data have the rows first.
-Tensor targetOf(Emitter& e, RankedTensorType type, int64_t rows, int64_t rowsAt,
+// Adds the input that an output of `type`, without its classes, is compared with. Its data have the rows first: an
+// output [tokens * rows] takes [rows, tokens].
+Tensor targetOf(Emitter& e, RankedTensorType type, int64_t rows, train::Place place,
                 llvm::function_ref<Value(RankedTensorType)> addTarget) {
   const ArrayRef<int64_t> shape = type.getShape();
-  Shape declared(shape);
-  if (rowsAt > 0 && shape[size_t(rowsAt)] == rows) {
-    const RowsFirst data(shape, rowsAt);
-    return e.transpose(addTarget(type.clone(data.shape)), data.permutation);
-  }
-  // An output may have merged the batch with another dimension, as [batch * tokens, classes]; an input may not.
-  if (rows == 0 || shape.front() % rows != 0)
+  if (place.run == 0)
     return e.error() << "its first dimension of " << shape.front() << " does not hold the " << rows
                      << " rows of the batch",
            Tensor();
-  if (shape.front() != rows) {
-    declared.front() /= rows;
-    declared.insert(declared.begin(), rows);
-  }
-  return e.reshape(addTarget(type.clone(declared)), shape);
+  const size_t d = size_t(place.dimension);
+  const int64_t outer = shape[d] / (rows * place.run);
+  Shape divided(shape.take_front(d));
+  if (outer > 1) divided.push_back(outer);
+  const int64_t at = int64_t(divided.size());
+  divided.push_back(rows);
+  if (place.run > 1) divided.push_back(place.run);
+  llvm::append_range(divided, shape.drop_front(d + 1));
+  const RowsFirst data(divided, at);
+  return e.reshape(e.transpose(addTarget(type.clone(data.shape)), data.permutation), shape);
 }
 
 }  // namespace
 
-Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& output, int64_t rows, int64_t rowsAt,
+Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& output, int64_t rows, train::Place place,
                  llvm::function_ref<Value(RankedTensorType)> addTarget) {
   Emitter& e = importer.emit;
   LossTerm term{importer, e, request, output, {}};
@@ -382,17 +382,18 @@ Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& o
   if (request.kind->labels) {
     int64_t axis = int64_t(term.number("axis"));
     if (!e.checkAxis(axis, rank)) return {};
-    if (axis == rowsAt) return e.error() << "--loss: axis=" << axis << " is the batch, not the classes", Tensor();
+    if (axis == place.dimension)
+      return e.error() << "--loss: axis=" << axis << " is the batch, not the classes", Tensor();
     Shape permutation;
     for (int64_t d = 0; d < rank; ++d)
       if (d != axis) permutation.push_back(d);
     permutation.push_back(axis);
     term.x = e.transpose(term.x, permutation);
     shape.erase(shape.begin() + axis);
-    if (axis < rowsAt) --rowsAt;
+    if (axis < place.dimension) --place.dimension;
   }
   Type element = request.kind->labels ? Type(e.ops().getI64Type()) : Type(e.ops().getF32Type());
-  term.t = targetOf(e, RankedTensorType::get(shape, element), rows, rowsAt, addTarget);
+  term.t = targetOf(e, RankedTensorType::get(shape, element), rows, place, addTarget);
   if (!term.t) return {};
   Tensor loss = request.kind->build(term);
   return term.failed ? Tensor() : loss;

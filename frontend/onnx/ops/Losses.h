@@ -7,6 +7,7 @@
 #include <string>
 
 #include "frontend/onnx/importer/Emitter.h"
+#include "ir/Train/Place.h"
 #include "llvm/ADT/StringMap.h"
 
 namespace sheaf::frontend {
@@ -30,9 +31,9 @@ bool isLossFunction(llvm::StringRef name);
 mlir::FailureOr<std::optional<LossRequest>> parseLoss(llvm::StringRef text,
                                                       llvm::function_ref<mlir::InFlightDiagnostic()> error);
 
-// The mean loss, a scalar, of an output whose dimension `rowsAt` has the batch's `rows`; absent after an error.
+// Builds the mean loss, a scalar, of an output that has the batch's `rows` at `place`; absent after an error.
 // `addTarget` declares the input to compare it with, given its type, whose first dimension is the rows.
-Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& output, int64_t rows, int64_t rowsAt,
+Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& output, int64_t rows, train::Place place,
                  llvm::function_ref<mlir::Value(mlir::RankedTensorType)> addTarget);
 
 // What the operators of losses share with them (OpsLoss.cpp).

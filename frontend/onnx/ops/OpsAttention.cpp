@@ -37,9 +37,6 @@ class Attention {
   explicit Attention(Node& n) : n(n), e(n.emit) {}
 
   LogicalResult run() {
-    for (const onnx::AttributeProto& a : n.proto.attribute())
-      if (!llvm::is_contained(kAttributes, a.name()))
-        return n.error() << "the attribute " << a.name() << " is not supported";
     if (failed(readOperands()) || failed(addCaches())) return failure();
     if (failed(mask())) return failure();
     // The operation gives its mask no gradient.
@@ -55,10 +52,6 @@ class Attention {
   }
 
  private:
-  // Later opsets may add attributes that change the result.
-  static constexpr StringRef kAttributes[] = {
-      "is_causal", "kv_num_heads",      "q_num_heads",      "qk_matmul_output_mode", "scale",
-      "softcap",   "softmax_precision", "left_window_size", "right_window_size"};
   double defaultScale() const { return 1 / std::sqrt(double(std::max<int64_t>(q.dim(3), 1))); }
 
   LogicalResult readOperands() {
@@ -106,8 +99,8 @@ class Attention {
       Shape shape(4 - given.rank(), 1);
       llvm::append_range(shape, given.shape());
       given = e.reshape(given, shape);
-      // What a shorter mask lacks is not seen.
-      if (int64_t more = keys - shape[3]; more > 0 && shape[3] != 1) {
+      // A mask that is shorter than the keys hides the others. A mask of one key is broadcast before opset 24.
+      if (int64_t more = keys - shape[3]; more > 0 && (shape[3] != 1 || n.opset >= 24)) {
         shape[3] = more;
         double hidden = given.isBool() ? 0 : -INFINITY;
         given = e.concat({given, e.splat(given.elementType(), shape, hidden)}, 3);
@@ -124,11 +117,13 @@ class Attention {
       return n.error() << "nonpad_kv_seqlen must be one integer a row";
     if (valid) valid = e.reshape(e.cast(valid, i64), {q.dim(0), 1, 1, 1});
     causal = n.integer("is_causal", 0);
-    const int64_t left = n.integer("left_window_size", -1), right = n.integer("right_window_size", -1);
+    int64_t left = n.integer("left_window_size", -1), right = n.integer("right_window_size", -1);
     if (left < -1 || right < -1) return n.error() << "a window size is -1 or more";
+    // No query and key are farther apart, so that larger windows hide nothing.
+    left = std::min(left, queries + keys), right = std::min(right, queries + keys);
     // train.attention counts from the last query and the last key, over a window before them.
     const bool asFlags = causal && !valid && offset + queries == keys;
-    if (asFlags && left >= 0) window = left + 1;
+    if (asFlags && left >= 0 && left < keys) window = left + 1;
     if (!asFlags && (causal || left >= 0 || right >= 0 || valid)) {
       const Shape square{1, 1, queries, keys};
       Tensor column = e.iota(i64, square, 3), row = e.iota(i64, square, 2);
@@ -262,7 +257,13 @@ LogicalResult rotaryEmbedding(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Attention", 23, 0, 3, attention, {.sample = "f[1,2,3,4], f[1,2,3,4], f[1,2,3,4]"}},
+    {"Attention",
+     23,
+     0,
+     3,
+     attention,
+     {.sample = "f[1,2,3,4], f[1,2,3,4], f[1,2,3,4]",
+      .limits = "a mask of one key: opset 23 repeats it for all keys, later ones hide the other keys"}},
     {"RotaryEmbedding", 23, 0, 3, rotaryEmbedding, {.sample = "f[1,2,3,4], f[5,2], f[5,2], i[1,3]"}},
 };
 

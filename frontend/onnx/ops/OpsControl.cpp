@@ -11,19 +11,28 @@ using Values = std::vector<GraphValue>;
 // Tensors of a sequence whose copying takes as long as importing a node.
 constexpr size_t kCopiedPerNode = 16;
 
+// A subgraph of a node, whose initializers are read once.
+struct Subgraph {
+  const onnx::GraphProto& graph;
+  std::vector<Tensor> initializers;
+};
+
+// Elements that a reader of a tensor reads where it is known.
+int64_t knownElements(const Tensor& x) {
+  return x.constant() ? elementCount(x.constant()->stored).value_or(0) : 0;
+}
+
 // The outputs of a subgraph of the node for these inputs.
-FailureOr<Values> importSubgraph(Node& n, const onnx::GraphProto& graph, const Values& inputs) {
+FailureOr<Values> importSubgraph(Node& n, const Subgraph& subgraph, const Values& inputs) {
+  const onnx::GraphProto& graph = subgraph.graph;
   if (int64_t(inputs.size()) != graph.input_size())
     return n.error() << "the subgraph takes " << graph.input_size() << " inputs, not " << inputs.size(), failure();
   Scope body;
   body.parent = &n.scope;
   body.function = n.scope.function;
   for (auto& entry : n.scope.attributes) body.attributes[entry.first()] = entry.second;
-  for (const onnx::TensorProto& tensor : graph.initializer()) {
-    Tensor value = constantTensor(n.emit, n.importer.model, tensor);
-    if (!value) return failure();
+  for (auto [tensor, value] : llvm::zip(graph.initializer(), subgraph.initializers))
     body.values[tensor.name()] = GraphValue{value, std::nullopt};
-  }
   for (int i = 0; i < graph.input_size(); ++i) body.values[graph.input(i).name()] = inputs[i];
   auto place = n.emit.place();
   if (failed(n.importer.importNodes(graph.node(), body))) return failure();
@@ -37,19 +46,24 @@ FailureOr<Values> importSubgraph(Node& n, const onnx::GraphProto& graph, const V
   return outputs;
 }
 
-const onnx::GraphProto* subgraph(Node& n, StringRef name) {
+FailureOr<Subgraph> subgraph(Node& n, StringRef name) {
   const onnx::AttributeProto* a = n.attribute(name);
-  if (a && a->has_g()) return &a->g();
-  n.error() << "the attribute " << name << " is missing";
-  return nullptr;
+  if (!a || !a->has_g()) return n.error() << "the attribute " << name << " is missing", failure();
+  Subgraph subgraph{a->g(), {}};
+  for (const onnx::TensorProto& tensor : a->g().initializer()) {
+    Tensor value = constantTensor(n.emit, n.importer.model, tensor);
+    if (!value || failed(n.importer.unroll(value.count() / kElementsPerNode))) return failure();
+    subgraph.initializers.push_back(value);
+  }
+  return subgraph;
 }
 
 LogicalResult branch(Node& n) {
   const Constant* condition = n.input(0).constant();
   if (!condition || n.input(0).count() != 1)
     return n.error() << "the condition depends on data; only branches known when the graph is compiled are supported";
-  const onnx::GraphProto* graph = subgraph(n, condition->splatValue() ? "then_branch" : "else_branch");
-  if (!graph) return failure();
+  FailureOr<Subgraph> graph = subgraph(n, condition->splatValue() ? "then_branch" : "else_branch");
+  if (failed(graph)) return failure();
   FailureOr<Values> outputs = importSubgraph(n, *graph, {});
   if (failed(outputs)) return failure();
   if (n.outputs() > int64_t(outputs->size())) return n.error() << "the branch has too few outputs";
@@ -57,11 +71,19 @@ LogicalResult branch(Node& n) {
   return success();
 }
 
-// Counts an iteration, in which sequences are copied, so that long loops over long sequences end.
-LogicalResult countIteration(Node& n, const Values& values) {
+// Counts an iteration, in which sequences are copied and elements of known tensors are read, so that long loops over
+// much end.
+LogicalResult countIteration(Node& n, const Values& values, int64_t read = 0) {
   size_t copied = 0;
   for (const GraphValue& value : values) copied += value.sequence ? value.sequence->size() : 0;
-  return n.importer.unroll(1 + int64_t(copied / kCopiedPerNode));
+  return n.importer.unroll(1 + int64_t(copied / kCopiedPerNode) + read / kElementsPerNode);
+}
+
+// Failure after an error: what a subgraph yields is not a tensor. Why a value is unknown, a survey has said.
+LogicalResult checkTensor(Node& n, const GraphValue& value, const Twine& what, const onnx::ValueInfoProto& output) {
+  if (value.tensor) return success();
+  if (value.unknown) return failure();
+  return n.error() << what << " '" << output.name() << "' is not a tensor";
 }
 
 // What an iteration yields for each scan output, first to last.
@@ -69,8 +91,7 @@ class Scanned {
  public:
   explicit Scanned(const onnx::ValueInfoProto& output) : output(output) {}
   LogicalResult add(Node& n, const GraphValue& value) {
-    if (value.unknown) return failure();  // a survey has said why
-    if (!value.tensor) return n.error() << "the scan output '" << output.name() << "' is not a tensor";
+    if (failed(checkTensor(n, value, "the scan output", output))) return failure();
     if (!pieces.empty() && pieces[0].type() != value.tensor.type())
       return n.error() << "the scan output '" << output.name() << "' changes its shape or type between iterations";
     pieces.push_back(value.tensor);
@@ -78,7 +99,7 @@ class Scanned {
   }
   // The pieces as one tensor with a new dimension `axis`; absent after an error.
   Tensor stacked(Node& n, int64_t axis, bool reverse) {
-    if (pieces.empty()) return none(n);
+    if (pieces.empty()) return none(n, axis);
     if (!n.emit.checkAxis(axis, pieces[0].rank() + 1)) return {};
     if (reverse) std::reverse(pieces.begin(), pieces.end());
     Shape shape(pieces[0].shape());
@@ -90,19 +111,22 @@ class Scanned {
 
  private:
   // Of a loop that never runs: what the subgraph declares.
-  Tensor none(Node& n) {
+  Tensor none(Node& n, int64_t axis) {
     const auto& tensor = output.type().tensor_type();
     Type element = elementType(n.emit.context(), tensor.elem_type());
-    Shape shape{0};
+    Shape shape;
     bool known = element && tensor.has_shape();
     for (const auto& dim : tensor.shape().dim()) {
       known = known && dim.has_dim_value();
       shape.push_back(dim.dim_value());
     }
-    if (!known || !n.emit.checkShape(shape))
+    if (!known)
       return n.error() << "the loop never runs, and the shape of its scan output '" << output.name()
                        << "' is not declared",
              Tensor();
+    if (!n.emit.checkAxis(axis, int64_t(shape.size()) + 1)) return {};
+    shape.insert(shape.begin() + axis, 0);
+    if (!n.emit.checkShape(shape)) return {};
     return n.emit.splat(element, shape, 0);
   }
   const onnx::ValueInfoProto& output;
@@ -111,8 +135,9 @@ class Scanned {
 
 LogicalResult loop(Node& n) {
   Emitter& e = n.emit;
-  const onnx::GraphProto* body = subgraph(n, "body");
-  if (!body) return failure();
+  FailureOr<Subgraph> body = subgraph(n, "body");
+  if (failed(body)) return failure();
+  const onnx::GraphProto& graph = body->graph;
   auto known = [&](const Tensor& x) { return x.constant() && x.count() == 1; };
   constexpr const char* kUnrolled =
       "depends on data; loops are unrolled when the graph is compiled, so trip count and "
@@ -129,15 +154,16 @@ LogicalResult loop(Node& n) {
   }
   Values carried(n.operands.begin() + std::min<size_t>(2, n.operands.size()), n.operands.end());
   const size_t count = carried.size();
-  if (body->output_size() < int(1 + count)) return n.error() << "the body has too few outputs";
+  if (graph.output_size() < int(1 + count)) return n.error() << "the body has too few outputs";
   std::vector<Scanned> scanned;
-  for (int i = int(1 + count); i < body->output_size(); ++i) scanned.emplace_back(body->output(i));
+  for (int i = int(1 + count); i < graph.output_size(); ++i) scanned.emplace_back(graph.output(i));
   for (int64_t i = 0; running && (!trips || i < *trips); ++i) {
     if (failed(countIteration(n, carried))) return failure();
     Values inputs{{e.reshape(e.integers({i}), {}), std::nullopt}, {e.splat(e.ops().getI1Type(), {}, 1), std::nullopt}};
     inputs.insert(inputs.end(), carried.begin(), carried.end());
     FailureOr<Values> outputs = importSubgraph(n, *body, inputs);
     if (failed(outputs)) return failure();
+    if ((*outputs)[0].unknown) return failure();  // a survey has said why
     if (!known((*outputs)[0].tensor)) return n.error() << "the condition " << kUnrolled;
     running = (*outputs)[0].tensor.constant()->splatValue() != 0;
     std::copy(outputs->begin() + 1, outputs->begin() + 1 + count, carried.begin());
@@ -152,7 +178,7 @@ LogicalResult loop(Node& n) {
 
 // The attributes of a Scan; lists are empty where they are absent.
 struct ScanForm {
-  const onnx::GraphProto* body;
+  Subgraph body;
   size_t states, inputs, outputs;
   Shape axes, directions, outputAxes, outputDirections;
 };
@@ -161,18 +187,22 @@ struct ScanForm {
 FailureOr<Values> scanOnce(Node& n, ScanForm form, Values values) {
   Emitter& e = n.emit;
   std::optional<int64_t> length;
+  int64_t read = 0;  // in an iteration
+  for (size_t i = 0; i < form.states; ++i)
+    if (!values[i].tensor) return n.error() << "takes tensors as states", failure();
   for (size_t i = 0; i < form.inputs; ++i) {
     Tensor x = values[form.states + i].tensor;
     if (!x) return n.error() << "takes tensors to scan", failure();
     if (!e.checkAxis(form.axes[i], x.rank())) return failure();
     if (length && *length != x.dim(form.axes[i])) return n.error() << "the scanned inputs differ in length", failure();
     length = x.dim(form.axes[i]);
+    read += knownElements(x);
   }
   Values states(values.begin(), values.begin() + form.states);
   std::vector<Scanned> scanned;
-  for (size_t k = 0; k < form.outputs; ++k) scanned.emplace_back(form.body->output(int(form.states + k)));
+  for (size_t k = 0; k < form.outputs; ++k) scanned.emplace_back(form.body.graph.output(int(form.states + k)));
   for (int64_t t = 0; t < *length; ++t) {
-    if (failed(countIteration(n, states))) return failure();
+    if (failed(countIteration(n, states, read))) return failure();
     Values inputs = states;
     for (size_t i = 0; i < form.inputs; ++i) {
       const Tensor& x = values[form.states + i].tensor;
@@ -182,8 +212,10 @@ FailureOr<Values> scanOnce(Node& n, ScanForm form, Values values) {
       if (!(piece = e.reshape(piece, shape))) return failure();
       inputs.push_back({piece, std::nullopt});
     }
-    FailureOr<Values> outputs = importSubgraph(n, *form.body, inputs);
+    FailureOr<Values> outputs = importSubgraph(n, form.body, inputs);
     if (failed(outputs)) return failure();
+    for (size_t i = 0; i < form.states; ++i)
+      if (failed(checkTensor(n, (*outputs)[i], "the state", form.body.graph.output(int(i))))) return failure();
     std::copy(outputs->begin(), outputs->begin() + form.states, states.begin());
     for (auto [k, scan] : llvm::enumerate(scanned))
       if (failed(scan.add(n, (*outputs)[form.states + k]))) return failure();
@@ -198,16 +230,17 @@ FailureOr<Values> scanOnce(Node& n, ScanForm form, Values values) {
 
 LogicalResult scan(Node& n) {
   Emitter& e = n.emit;
-  ScanForm form{subgraph(n, "body"), 0, size_t(n.integer("num_scan_inputs", 0)), 0, {}, {}, {}, {}};
-  if (!form.body) return failure();
+  FailureOr<Subgraph> body = subgraph(n, "body");
+  if (failed(body)) return failure();
+  ScanForm form{*body, 0, size_t(n.integer("num_scan_inputs", 0)), 0, {}, {}, {}, {}};
   // Opset 8 has lengths of sequences first, and a batch in front of everything.
   const bool batched = n.opset < 9;
   if (n.operands.empty()) return n.error() << "takes inputs to scan";
   Values values(n.operands.begin() + (batched ? 1 : 0), n.operands.end());
   if (form.inputs < 1 || form.inputs > values.size()) return n.error() << "num_scan_inputs is out of range";
   form.states = values.size() - form.inputs;
-  if (form.body->output_size() < int(form.states)) return n.error() << "the body has too few outputs";
-  form.outputs = form.body->output_size() - form.states;
+  if (form.body.graph.output_size() < int(form.states)) return n.error() << "the body has too few outputs";
+  form.outputs = form.body.graph.output_size() - form.states;
   auto list = [&](StringRef name, size_t size) {
     Shape values = n.integers(name).value_or(Shape());
     values.resize(size, 0);
@@ -225,14 +258,16 @@ LogicalResult scan(Node& n) {
   } else {
     if (n.input(0)) return n.error() << "sequence_lens is not supported; it was removed at opset 9";
     std::vector<std::vector<Tensor>> rows(form.states + form.outputs);
-    int64_t batch = -1;
+    int64_t batch = -1, read = 0;  // in a row
     for (const GraphValue& value : values) {
       if (value.tensor.rank() < 1 || (batch >= 0 && value.tensor.dim(0) != batch))
         return n.error() << "takes tensors with one batch in front";
       batch = value.tensor.dim(0);
+      read += knownElements(value.tensor);
     }
     if (batch < 1) return n.error() << "takes at least one row";
     for (int64_t b = 0; b < batch; ++b) {
+      if (failed(countIteration(n, {}, read))) return failure();
       Values row;
       for (const GraphValue& value : values)
         row.push_back(
@@ -245,23 +280,23 @@ LogicalResult scan(Node& n) {
         rows[k].push_back(e.reshape(value.tensor, shape));
       }
     }
-    for (const auto& parts : rows) results.push_back({e.concat(parts, 0), std::nullopt});
+    for (const auto& parts : rows) {
+      results.push_back({e.concat(parts, 0), std::nullopt});
+      if (!results.back().tensor) return failure();
+    }
   }
   if (n.outputs() > int64_t(results.size())) return n.error() << "the body has too few outputs";
-  for (int64_t i = 0; i < n.outputs(); ++i) {
-    if (!results[i].tensor && !results[i].sequence) return failure();
-    n.setValue(i, results[i]);
-  }
+  for (int64_t i = 0; i < n.outputs(); ++i) n.setValue(i, results[i]);
   return success();
 }
 
 // The body for each element of the first sequence; other sequences go along, tensors are the same for all.
 LogicalResult sequenceMap(Node& n) {
-  const onnx::GraphProto* body = subgraph(n, "body");
-  if (!body) return failure();
+  FailureOr<Subgraph> body = subgraph(n, "body");
+  if (failed(body)) return failure();
   if (!n.sequence(0)) return n.error() << "takes a sequence";
   const size_t length = n.sequence(0)->size();
-  std::vector<std::vector<Tensor>> results(body->output_size());
+  std::vector<std::vector<Tensor>> results(body->graph.output_size());
   for (size_t i = 0; i < length; ++i) {
     if (failed(countIteration(n, n.operands))) return failure();
     Values inputs;
@@ -272,7 +307,7 @@ LogicalResult sequenceMap(Node& n) {
     FailureOr<Values> outputs = importSubgraph(n, *body, inputs);
     if (failed(outputs)) return failure();
     for (auto [k, value] : llvm::enumerate(*outputs)) {
-      if (!value.tensor) return n.error() << "the body must yield tensors";
+      if (failed(checkTensor(n, value, "the output", body->graph.output(int(k))))) return failure();
       results[k].push_back(value.tensor);
     }
   }

@@ -212,7 +212,10 @@ class Einsum {
     if (summed.empty() || !x.tensor.isFloat()) {
       Tensor a = grouped(x, {batch, left, {}, summed}), b = grouped(y, {batch, {}, right, summed});
       product = e.binary<train::MulOp>(a, b);
-      if (!summed.empty()) product = e.reduce(train::ReduceKind::sum, product, {3});
+      if (!product) return failure();
+      if (!summed.empty())
+        product = product.count() ? e.reduce(train::ReduceKind::sum, product, {3})
+                                  : e.splat(x.tensor.elementType(), shape, 0);
     } else {
       // As the operands lie, if they can be read so.
       bool flipX = !liesAs(x, {batch, left, summed}) && liesAs(x, {batch, summed, left});

@@ -93,8 +93,15 @@ LogicalResult mean(Node& n) {
 LogicalResult power(Node& n) {
   Tensor x = n.input(0), y = n.input(1);
   if (!x || !y) return failure();
-  // The result has the base's type, whatever the exponent's.
-  return n.set(0, n.emit.binary<train::PowOp>(x, n.emit.cast(y, x.elementType())));
+  // The result has the base's type, whatever the exponent's. An exponent of an integer may have a fraction: then the
+  // power is of floating-point numbers, and loses its own fraction.
+  Emitter& e = n.emit;
+  auto isWhole = [](double v) { return v == std::trunc(v); };
+  if (!x.isFloat() && y.isFloat() && !(y.constant() && llvm::all_of(y.constant()->elements().f, isWhole))) {
+    const Type element = x.constant() && y.constant() ? Type(e.ops().getF64Type()) : Type(e.ops().getF32Type());
+    return n.set(0, e.cast(e.binary<train::PowOp>(e.cast(x, element), e.cast(y, element)), x.elementType()));
+  }
+  return n.set(0, e.binary<train::PowOp>(x, e.cast(y, x.elementType())));
 }
 
 LogicalResult modulo(Node& n) {
@@ -261,7 +268,10 @@ LogicalResult hardSwish(Node& n) {
 LogicalResult prelu(Node& n) {
   if (failed(floatOperand(n))) return failure();
   Tensor x = n.input(0), above = n.emit.compare(Predicate::gt, x, n.emit.splatLike(x, 0));
-  return n.set(0, n.emit.select(above, x, n.emit.binary<train::MulOp>(x, n.input(1))));
+  Tensor scaled = n.emit.binary<train::MulOp>(x, n.input(1));
+  if (scaled && scaled.shape() != x.shape())
+    return n.error() << "the slope, input 1, does not broadcast to the shape of input 0";
+  return n.set(0, n.emit.select(above, x, scaled));
 }
 
 // x + bias below -lambd, x - bias above lambd, else 0.
@@ -272,8 +282,9 @@ LogicalResult shrink(Node& n) {
   Tensor x = n.input(0), zero = e.splatLike(x, 0);
   Tensor below = e.compare(Predicate::lt, x, e.splatLike(x, -lambda));
   Tensor above = e.compare(Predicate::gt, x, e.splatLike(x, lambda));
-  Tensor negative = e.select(below, e.scalar<train::AddOp>(x, bias), zero);
-  return n.set(0, e.select(above, e.scalar<train::SubOp>(x, bias), negative));
+  // Both hold where lambd is negative: then x + bias.
+  Tensor shrunk = e.select(above, e.scalar<train::SubOp>(x, bias), zero);
+  return n.set(0, e.select(below, e.scalar<train::AddOp>(x, bias), shrunk));
 }
 
 constexpr Operator kOperators[] = {

@@ -11,6 +11,10 @@ namespace {
 
 using Predicate = train::ComparePredicate;
 
+// A handler that writes ops for each of many parts counts a part as so many nodes. More parts than `kMostParts` are too
+// many in any case.
+constexpr int64_t kNodesPerPart = 16, kMostParts = 1 << 20;
+
 // The block size and whether columns and rows come before the depth (CRD) instead of after it (DCR).
 std::optional<std::pair<int64_t, bool>> blocks(Node& n) {
   const int64_t block = n.integer("blocksize", 0);
@@ -94,13 +98,14 @@ LogicalResult col2im(Node& n) {
     for (int64_t v : {pads[d], pads[d + spatial]})
       if (v < 0 || v > kLimit) return n.error() << "a pad of " << v << " is out of range";
     padded.push_back((*image)[d] + pads[d] + pads[d + spatial]);
-    counts.push_back((padded[d] - dilations[d] * ((*block)[d] - 1) - 1) / strides[d] + 1);
-    if (counts[d] < 1) return n.error() << "the blocks are larger than the padded image";
+    const int64_t room = padded[d] - dilations[d] * ((*block)[d] - 1) - 1;  // to move a block
+    if (room < 0) return n.error() << "the blocks are larger than the padded image";
+    counts.push_back(room / strides[d] + 1);
   }
   auto area = elementCount(*block), positions = elementCount(counts);
   if (!area || !positions || x.dim(1) % *area || x.dim(2) != *positions)
     return n.error() << "the shapes of input, image and blocks do not fit each other";
-  if (failed(n.importer.unroll(*area))) return failure();
+  if (failed(n.importer.unroll(kNodesPerPart * std::min(*area, kMostParts)))) return failure();
   const int64_t channels = x.dim(1) / *area;
   Tensor apart = e.reshape(x, {x.dim(0), channels, *area, x.dim(2)}), sum;
   for (int64_t k = 0; k < *area; ++k) {
@@ -132,7 +137,7 @@ LogicalResult affineGrid(Node& n) {
     return n.error() << "takes matrices [N, 2, 3] for a size of four dimensions, or [N, 3, 4] for one of five";
   Shape shape(size->begin() + 2, size->end());
   auto count = elementCount(shape);
-  if (!count || *count * (spatial + 1) > kMaxTable) return n.error() << "the size is out of range";
+  if (!count || *count > kMaxTable / (spatial + 1)) return n.error() << "the size is out of range";
   // Positions in [-1, 1], the last dimension first, and ones.
   std::vector<double> base((spatial + 1) * *count, 1);
   for (int64_t p = 0; p < *count; ++p) {
@@ -171,6 +176,10 @@ class GridSampler {
       return n.error() << "the mode '" << mode << "' is not known";
     if (padding != "zeros" && padding != "border" && padding != "reflection")
       return n.error() << "the padding_mode '" << padding << "' is not known";
+    int64_t neighbours = 1;
+    for (int64_t d = 0; d < spatial; ++d)
+      neighbours = std::min(neighbours * (mode == "nearest" ? 1 : mode == "linear" ? 2 : 4), kMostParts);
+    if (failed(n.importer.unroll(kNodesPerPart * neighbours))) return failure();
     grid = e.cast(grid, x.elementType());
     Shape places(grid.shape().drop_back());
     std::vector<std::vector<Tap>> taps;
@@ -218,15 +227,19 @@ class GridSampler {
     at = corners ? e.scalar<train::MulOp>(at, (length - 1) / 2)
                  : e.scalar<train::DivOp>(e.scalar<train::SubOp>(e.scalar<train::MulOp>(at, length), 1), 2);
     if (mode == "nearest") at = e.unary<train::RoundOp>(at);
-    if (padding != "zeros") {
+    const bool linear = mode == "linear";
+    if (padding == "reflection" || (padding == "border" && !linear)) {
       Tensor outside = e.binary<train::OrOp>(e.compare(Predicate::lt, at, e.splatLike(at, low)),
                                              e.compare(Predicate::gt, at, e.splatLike(at, high)));
       at = e.select(outside, padding == "border" ? clamp(at, 0, length - 1) : reflect(at, low, high), at);
     }
+    // As in PyTorch, a border lies outside: the position has no gradient there.
+    if (padding != "zeros" && linear)
+      at = e.bounded<train::MinOp>(e.bounded<train::MaxOp>(at, e.splatLike(at, 0)), e.splatLike(at, length - 1));
     if (mode == "nearest") return {pixel(at, Tensor(), size)};
     Tensor first = e.unary<train::FloorOp>(at), part = e.binary<train::SubOp>(at, first);
     Tensor rest = e.binary<train::SubOp>(e.splatLike(part, 1), part);
-    if (mode == "linear") return {pixel(first, rest, size), pixel(e.scalar<train::AddOp>(first, 1), part, size)};
+    if (linear) return {pixel(first, rest, size), pixel(e.scalar<train::AddOp>(first, 1), part, size)};
     std::vector<Tap> taps;
     for (int64_t k = -1; k <= 2; ++k) {
       const Tensor& near = k < 1 ? part : rest;
@@ -251,7 +264,7 @@ class GridSampler {
   // A neighbour at a whole position, which may lie outside.
   Tap pixel(Tensor at, Tensor weight, int64_t size) {
     const double last = double(size - 1);
-    if (padding == "reflection") at = reflect(at, corners ? 0 : -0.5, corners ? last : last + 0.5);
+    if (padding == "reflection" && mode != "linear") at = reflect(at, corners ? 0 : -0.5, corners ? last : last + 0.5);
     Tensor index = e.cast(clamp(at, 0, last), e.ops().getI64Type());
     if (padding != "zeros") return {index, weight};
     Tensor inside = e.binary<train::AndOp>(e.compare(Predicate::ge, at, e.splatLike(at, 0)),

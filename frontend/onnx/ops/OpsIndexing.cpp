@@ -61,6 +61,17 @@ Tensor positive(Emitter& e, const Tensor& indices, int64_t size) {
   return e.select(negative, e.scalar<train::AddOp>(wide, double(size)), wide);
 }
 
+// False after an error: a known index is out of range for a dimension of that size.
+bool checkIndices(Emitter& e, const Tensor& indices, int64_t size) {
+  if (!indices || !indices.constant() || indices.count() == 0) return true;
+  for (int64_t i : indices.constant()->storedElements().i)
+    if (i < -size || i >= size) {
+      e.error() << "index " << i << " is out of range for a dimension of " << size;
+      return false;
+    }
+  return true;
+}
+
 // True if a column of indices is known and counts the rows along dimension `d` of the indices.
 bool countsRows(const Tensor& column, int64_t d, int64_t rows) {
   if (!column.constant() || column.dim(d) != rows) return false;
@@ -74,14 +85,22 @@ bool countsRows(const Tensor& column, int64_t d, int64_t rows) {
   return llvm::all_of(llvm::seq(rows), [&](int64_t row) { return indices[row] == row || indices[row] == row - rows; });
 }
 
-// Columns of indices as positions in the dimensions of `sizes` as one.
+// Columns of indices, of which known ones are in range, as positions in the dimensions of `sizes` as one. A tuple with
+// an index out of range has a position out of range.
 Tensor positionOf(Emitter& e, ArrayRef<Tensor> columns, ArrayRef<int64_t> sizes) {
-  Tensor position;
+  if (columns.size() == 1) return columns[0];
+  Tensor position, wrong;
   for (auto [column, size] : llvm::zip(columns, sizes)) {
     Tensor index = positive(e, column, size);
+    if (!index) return {};
+    if (!column.constant()) {
+      Tensor outside = e.binary<train::OrOp>(e.compare(Predicate::lt, index, e.splatLike(index, 0)),
+                                             e.compare(Predicate::ge, index, e.splatLike(index, double(size))));
+      wrong = wrong ? e.binary<train::OrOp>(wrong, outside) : outside;
+    }
     position = position ? e.binary<train::AddOp>(e.scalar<train::MulOp>(position, double(size)), index) : index;
   }
-  return position;
+  return wrong ? e.select(wrong, e.splatLike(position, double(*elementCount(sizes))), position) : position;
 }
 
 // The known positions within a row, counted from its start, where they are the same for all rows along dimension `d` of
@@ -135,16 +154,10 @@ std::optional<Tensor> gatherInRows(Emitter& e, const Tensor& data, ArrayRef<Tens
   return e.transpose(e.reshape(result, picked), back);
 }
 
-// The result where all elements of the data are equal and all indices are known to be in range: that element.
-std::optional<Tensor> gatherEqual(const Tensor& data, ArrayRef<Tensor> columns, int64_t batch,
-                                  ArrayRef<int64_t> shape) {
+// The result where all elements of the data are equal and all indices are known: that element.
+std::optional<Tensor> gatherEqual(const Tensor& data, ArrayRef<Tensor> columns, ArrayRef<int64_t> shape) {
   if (!data.constant() || !data.constant()->isSplat()) return std::nullopt;
-  for (auto [k, column] : llvm::enumerate(columns)) {
-    if (!column.constant()) return std::nullopt;
-    const int64_t size = data.dim(batch + int64_t(k));
-    for (int64_t i : column.constant()->storedElements().i)
-      if (i < -size || i >= size) return std::nullopt;
-  }
+  if (!llvm::all_of(columns, [](const Tensor& column) { return column.constant(); })) return std::nullopt;
   Constant result = *data.constant();
   result.type = RankedTensorType::get(shape, data.elementType());
   result.stored.assign(shape.size(), 1);
@@ -166,11 +179,15 @@ LogicalResult gatherNd(Node& n) {
   Shape shape = places;
   llvm::append_range(shape, data.shape().drop_front(batch + tuple));
   if (!e.checkShape(shape)) return failure();
+  // Each column reads all of known indices.
+  const int64_t known = indices.constant() ? elementCount(indices.constant()->stored).value_or(0) : 0;
+  if (failed(n.importer.unroll(tuple * known / kElementsPerNode))) return failure();
   SmallVector<Tensor> columns;
-  for (int64_t k = 0; k < tuple; ++k)
+  for (int64_t k = 0; k < tuple; ++k) {
     columns.push_back(e.reshape(e.sliceAlong(indices, indices.rank() - 1, k, 1), places));
-  if (!columns.back()) return failure();
-  if (auto result = gatherEqual(data, columns, batch, shape)) return n.set(0, *result);
+    if (!columns.back() || !checkIndices(e, columns.back(), data.dim(batch + k))) return failure();
+  }
+  if (auto result = gatherEqual(data, columns, shape)) return n.set(0, *result);
   if (auto result = batch == 0 ? gatherInRows(e, data, columns) : std::nullopt) return n.set(0, *result);
   // The indexed dimensions as one, indexed by the position in it.
   Tensor position = positionOf(e, columns, data.shape().slice(batch, tuple));
@@ -194,6 +211,7 @@ LogicalResult gatherElements(Node& n) {
     return n.error() << "takes integer indices of the data's rank";
   for (int64_t d = 0; d < data.rank(); ++d)
     if (d != axis && indices.dim(d) > data.dim(d)) return n.error() << "the indices are larger than the data";
+  if (!checkIndices(e, indices, data.dim(axis))) return failure();
   // The part of the data that is as large as the indices.
   Shape part(indices.shape()), steps(data.rank(), 1);
   part[axis] = data.dim(axis);

@@ -103,7 +103,7 @@ LogicalResult softmaxGrad(Node& n) {
 }
 
 // (dY, log probabilities [N, C, ...], labels [N, ...], class weights?, ignored label?). dY is a number, or one for each
-// label. The mean divides by the weights of all labels that count.
+// label. The mean divides by the weights of all labels that count. The Internal one adds a sixth input, a bias.
 LogicalResult crossEntropyGrad(Node& n) {
   Emitter& e = n.emit;
   Tensor gradient = n.input(0), scores = n.input(1), labels = n.input(2), weights = n.input(3);
@@ -133,11 +133,22 @@ LogicalResult crossEntropyGrad(Node& n) {
   Tensor factor =
       gradient && gradient.count() == 1 ? e.reshape(gradient, Shape(scores.rank(), 1)) : e.reshape(gradient, column);
   factor = mul(e, factor, weight);
-  if (reduction == "mean") factor = e.binary<train::DivOp>(factor, e.reduce(Kind::sum, weight, all));
+  // ONNX Runtime divides by no sum that is 0.
+  if (reduction == "mean") {
+    Tensor sum = e.reduce(Kind::sum, weight, all);
+    Tensor isZero = e.compare(Predicate::eq, sum, e.splatLike(sum, 0));
+    factor = e.binary<train::DivOp>(factor, e.select(isZero, e.splatLike(sum, 1), sum));
+  }
   Tensor hot =
       e.compare(Predicate::eq, e.iota(e.ops().getI64Type(), scores.shape(), 1), e.expand(wide, scores.shape()));
   Tensor difference = sub(e, e.unary<train::ExpOp>(scores), e.cast(hot, scores.elementType()));
-  return n.set(0, mul(e, difference, factor));
+  Tensor result = mul(e, difference, factor);
+  Tensor bias = n.input(5);
+  if (!bias) return n.set(0, result);
+  // ONNX Runtime fuses a reshape and a sum: the bias may have another shape, but no fewer elements.
+  if (bias.count() != scores.count() || bias.elementType() != scores.elementType())
+    return n.error() << "takes a bias of as many elements as the log probabilities, and of their type";
+  return n.set(0, add(e, result, e.reshape(bias, scores.shape())));
 }
 
 // (dY, X, scale, mean, inverse deviation) -> dX, d scale, d bias.
@@ -285,25 +296,58 @@ LogicalResult passThrough(Node& n) {
   return n.set(0, n.input(0));
 }
 
-// embedding (table, indices, padding index, ...) and embedding_backward (dY, indices, rows of the table, padding index,
-// ...). What is looked up at the padding index gives no gradient.
+// True where a row of `shape` is of the padding index, which is not negative.
+Tensor isPadding(Emitter& e, const Tensor& indices, int64_t padding, ArrayRef<int64_t> shape) {
+  Shape column(indices.shape());
+  column.push_back(1);
+  Tensor wide = e.cast(indices, e.ops().getI64Type());
+  return e.expand(e.reshape(e.compare(Predicate::eq, wide, e.splatLike(wide, double(padding))), column), shape);
+}
+
+// Input i: scale_grad_by_freq, a known boolean.
+LogicalResult warnOfScaling(Node& n, int64_t i) {
+  Tensor scales = n.input(i);
+  if (!scales) return success();
+  if (!scales.constant() || scales.count() != 1) return n.error() << "scale_grad_by_freq must be a known scalar";
+  if (scales.constant()->splatValue() != 0 && n.importer.warned.insert("frequency").second)
+    emitWarning(n.emit.location())
+        << "scale_grad_by_freq of the embedding has no effect: here the gradients of its rows "
+           "are not divided by how often they occur";
+  return success();
+}
+
+// (table, indices, padding index, scale_grad_by_freq, sparse).
+LogicalResult atenEmbedding(Node& n) {
+  Emitter& e = n.emit;
+  Tensor table = n.input(0), indices = n.input(1);
+  if (table.rank() != 2 || indices.isFloat()) return n.error() << "takes a table of rows and integer indices";
+  Tensor rows = e.gather(table, indices, 0);
+  // A graph that comes with gradients has an embedding_backward, which leaves the padding index out.
+  if (!rows || !rows.isFloat() || n.importer.evaluates() || n.importer.model.artifacts()) return n.set(0, rows);
+  if (failed(warnOfScaling(n, 3))) return failure();
+  if (!n.input(2)) return n.set(0, rows);
+  auto padding = n.knownIntegers(2, "the padding index");
+  if (!padding) return failure();
+  if (padding->size() != 1) return n.error() << "takes one padding index";
+  if (padding->front() < 0) return n.set(0, rows);
+  return n.set(0, e.select(isPadding(e, indices, padding->front(), rows.shape()), e.stopGradient(rows), rows));
+}
+
+// embedding, and embedding_backward (dY, indices, rows of the table, padding index, scale_grad_by_freq, sparse). What
+// is looked up at the padding index gives no gradient.
 LogicalResult aten(Node& n) {
   Emitter& e = n.emit;
   StringRef op = n.string("operator", "");
-  if (op == "embedding") return n.set(0, e.gather(n.input(0), n.input(1), 0));
+  if (op == "embedding") return atenEmbedding(n);
   if (op != "embedding_backward") return n.error() << "the operator '" << op << "' of ATen is not supported";
   Tensor update = n.input(0), indices = n.input(1);
   auto rows = n.knownIntegers(2, "the rows of the table"), padding = n.knownIntegers(3, "the padding index");
-  if (!rows || !padding) return failure();
+  if (!rows || !padding || failed(warnOfScaling(n, 4))) return failure();
   if (rows->size() != 1 || padding->size() != 1 || update.rank() < 1 || !update.isFloat() || indices.isFloat() ||
       update.shape().drop_back() != indices.shape())
     return n.error() << "takes a row of gradients for each of the integer indices, and two numbers";
-  if ((*padding)[0] >= 0) {
-    Shape column(indices.shape());
-    column.push_back(1);
-    Tensor used = e.compare(Predicate::ne, indices, e.splatLike(indices, double((*padding)[0])));
-    update = mul(e, update, e.cast(e.reshape(used, column), update.elementType()));
-  }
+  if (padding->front() >= 0)
+    update = e.select(isPadding(e, indices, padding->front(), update.shape()), e.splatLike(update, 0), update);
   auto type = RankedTensorType::get({(*rows)[0], update.dim(update.rank() - 1)}, update.elementType());
   if (!e.checkShape(type.getShape())) return failure();
   return n.set(0, Value(train::ScatterAddOp::create(e.ops(), e.location(), type, e.materialize(update),

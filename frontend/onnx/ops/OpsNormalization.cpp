@@ -50,11 +50,16 @@ LogicalResult layerNormalization(Node& n) {
   // Mean and inverse deviation, with the normalized dimensions as 1.
   Shape shape(x.shape().take_front(axis));
   shape.append(x.rank() - axis, 1);
-  Tensor mean = e.reduce(Kind::mean, rows, {axis}), centered = e.binary<train::SubOp>(rows, mean);
+  const int64_t stash = n.integer("stash_type", onnx::TensorProto::FLOAT);
+  const Type stashed = elementType(e.context(), int32_t(stash));
+  if (!isa_and_nonnull<FloatType>(stashed))
+    return n.error() << "the attribute stash_type is " << stash << "; it takes 1";
+  Tensor wide = e.atLeastF32(rows);
+  Tensor mean = e.reduce(Kind::mean, wide, {axis}), centered = e.binary<train::SubOp>(wide, mean);
   Tensor variance = e.reduce(Kind::mean, e.binary<train::MulOp>(centered, centered), {axis});
   Tensor inverse = e.unary<train::RsqrtOp>(e.scalar<train::AddOp>(variance, n.number("epsilon", 1e-5)));
-  if (n.uses(1) && failed(n.set(1, e.reshape(mean, shape)))) return failure();
-  return n.uses(2) ? n.set(2, e.reshape(inverse, shape)) : success();
+  if (n.uses(1) && failed(n.set(1, e.cast(e.reshape(mean, shape), stashed)))) return failure();
+  return n.uses(2) ? n.set(2, e.cast(e.reshape(inverse, shape), stashed)) : success();
 }
 
 LogicalResult rmsNormalization(Node& n) {
@@ -70,13 +75,16 @@ LogicalResult rmsNormalization(Node& n) {
   return n.set(0, e.reshape(result, x.shape()));
 }
 
-// (x - mean) / sqrt(variance + epsilon) over the last dimension of [.., .., L].
-Tensor standardized(Emitter& e, const Tensor& x, double epsilon) {
-  if (!x) return {};
+// (x - mean) / sqrt(variance + epsilon) over the last dimension of [.., .., L], in f32 at least: an epsilon may be 0 in
+// f16.
+Tensor standardized(Emitter& e, const Tensor& narrow, double epsilon) {
+  if (!narrow) return {};
+  const Tensor x = e.atLeastF32(narrow);
   int64_t last = x.rank() - 1;
   Tensor centered = e.binary<train::SubOp>(x, e.reduce(Kind::mean, x, {last}));
   Tensor variance = e.reduce(Kind::mean, e.binary<train::MulOp>(centered, centered), {last});
-  return e.binary<train::MulOp>(centered, e.unary<train::RsqrtOp>(e.scalar<train::AddOp>(variance, epsilon)));
+  Tensor scale = e.unary<train::RsqrtOp>(e.scalar<train::AddOp>(variance, epsilon));
+  return e.cast(e.binary<train::MulOp>(centered, scale), narrow.elementType());
 }
 
 // Per-channel scale and bias [C] on [N, C, ...].

@@ -93,11 +93,12 @@ std::optional<Window> window(Node& n, ArrayRef<int64_t> input, ArrayRef<int64_t>
   for (size_t d = 0; d < spatial; ++d) {
     const int64_t padded = input[d] + w.pads[d] + w.pads[d + spatial];
     if (padded >= w.span(d)) continue;
-    // Its only place sees all that there is, as in a global pooling that is written so.
-    if (ceil && w.dilations[d] == 1 && padded > 0 && w.span(d) - padded < w.strides[d])
-      w.kernel[d] = padded;
-    else
+    if (!ceil || padded <= 0 || w.span(d) - padded >= w.strides[d])
       return fail("the window is larger than its padded input");
+    // Its only place sees all that there is, as in a global pooling that is written so. A larger stride leads beyond
+    // what the dilation leaves at the end.
+    w.kernel[d] = (padded - 1) / w.dilations[d] + 1;
+    if (w.span(d) < padded) w.strides[d] = std::max(w.strides[d], padded);
   }
   return w;
 }
@@ -154,6 +155,8 @@ LogicalResult conv(Node& n) {
     return n.error() << "kernel_shape differs from the filter's";
   auto w = window(n, x.shape().drop_front(2), filter.shape().drop_front(2));
   if (!w) return failure();
+  // Each plane of the filter takes some ops of the graph.
+  if (w->spatial() == 3 && failed(n.importer.unroll(16 * std::min(filter.dim(2), kMaxTable)))) return failure();
   Tensor result = convolve(e, x, filter, *w, groups);
   if (bias) {
     if (bias.rank() != 1 || bias.dim(0) != filter.dim(0))
@@ -232,10 +235,10 @@ LogicalResult maxPool(Node& n) {
 // The sum over each window: a convolution of each channel with ones.
 Tensor windowSums(Node& n, const Tensor& x, Window w) {
   Emitter& e = n.emit;
-  // A window that hangs over the end sees zeros there.
+  // A window that hangs over the end sees zeros there; beyond the last, padding would make room for more.
   for (size_t d = 0; n.integer("ceil_mode", 0) && d < w.spatial(); ++d) {
     const int64_t end = (w.places(d, x.dim(2 + d), true) - 1) * w.strides[d] + w.span(d);
-    w.pads[d + w.spatial()] = std::max(w.pads[d + w.spatial()], end - x.dim(2 + d) - w.pads[d]);
+    w.pads[d + w.spatial()] = std::max<int64_t>(0, end - x.dim(2 + d) - w.pads[d]);
   }
   return pool(e, x, w, [&](const Tensor& planes, const Window& v) -> Tensor {
     if (!e.checkShape({planes.dim(1), v.kernel[0], v.kernel[1]})) return {};

@@ -4,6 +4,7 @@
 
 #include "frontend/onnx/importer/Importer.h"
 #include "frontend/onnx/ops/Activations.h"
+#include "frontend/onnx/ops/Limits.h"
 
 using namespace mlir;
 
@@ -29,7 +30,7 @@ class Recurrence {
 
   LogicalResult run() {
     if (failed(readAttributes()) || failed(readInputs())) return failure();
-    if (failed(n.importer.unroll(16 * steps * directions))) return failure();
+    if (failed(n.importer.unroll(16 * std::min(steps, kMaxTable) * directions))) return failure();
     projected = project();
     if (!projected) return failure();
     std::vector<Tensor> sequences, hidden, cells;
@@ -77,8 +78,8 @@ class Recurrence {
     std::vector<double> alphas = values("activation_alpha"), betas = values("activation_beta");
     size_t nextAlpha = 0, nextBeta = 0;
     for (const std::string& name : names) {
-      const ActivationKind* kind = findActivation(name);
-      if (!kind || !kind->recurrent) return n.error() << "the activation '" << name << "' is not known";
+      const ActivationKind* kind = findRecurrentActivation(name);
+      if (!kind) return n.error() << "the activation '" << name << "' is not known";
       Activation f(kind);
       if (kind->alpha && nextAlpha < alphas.size()) f.alpha = alphas[nextAlpha++];
       if (kind->beta && nextBeta < betas.size()) f.beta = betas[nextBeta++];
@@ -170,6 +171,8 @@ class Recurrence {
     std::vector<Tensor> outputs(steps);
     for (int64_t k = 0; k < steps; ++k) {
       const int64_t t = reverse ? steps - 1 - k : k;
+      // The ops of a step depend on its activations: it stops where the graph has too many.
+      if (failed(n.importer.unroll(0))) return failure();
       Tensor input = e.reshape(e.sliceAlong(mine, 0, t, 1), {batch, rows}), nextH, nextC;
       if (cell == Cell::rnn) nextH = activate(d, 0, plus(input, product(h, weights)));
       if (cell == Cell::gru) nextH = gruStep(d, input, h, weights, bias);

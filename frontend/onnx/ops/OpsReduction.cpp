@@ -28,14 +28,32 @@ bool takesFirst(const Node& n, Kind kind, ArrayRef<int64_t> axes, int64_t rank) 
   });
 }
 
+// A reduction over no axes keeps its other steps. The norm of one element is its absolute value.
+Tensor ofEachElement(Emitter& e, const Tensor& x, Around around) {
+  switch (around) {
+    case Around::Abs:
+    case Around::SquareRoot:
+      return e.unary<train::AbsOp>(x);
+    case Around::Square:
+      return e.binary<train::MulOp>(x, x);
+    case Around::Log:
+      return e.unary<train::LogOp>(x);
+    case Around::None:
+    case Around::LogSumExp:
+      return x;
+  }
+  return {};
+}
+
 LogicalResult reduce(Node& n, Kind kind, Around around) {
   Emitter& e = n.emit;
   Tensor x = n.input(0);
   auto given = n.axes(1, x.rank());
   if (failed(given)) return failure();
   Shape axes = given->value_or(Shape());
+  if (around != Around::None && !x.isFloat()) return n.error() << "takes floating-point numbers";
   if (axes.empty()) {
-    if (n.integer("noop_with_empty_axes", 0)) return n.set(0, x);
+    if (n.integer("noop_with_empty_axes", 0)) return n.set(0, ofEachElement(e, x, around));
     for (int64_t d = 0; d < x.rank(); ++d) axes.push_back(d);
   }
   Shape shape;
@@ -48,13 +66,14 @@ LogicalResult reduce(Node& n, Kind kind, Around around) {
   // The largest of booleans is any of them, the smallest all of them.
   const bool booleans = x.isBool() && (kind == Kind::max || kind == Kind::min);
   if (booleans) x = e.cast(x, e.ops().getI32Type());
-  if (around != Around::None && !x.isFloat()) return n.error() << "takes floating-point numbers";
   // Of no elements, the result is what changes nothing: 0 of sums, 1 of products, and the end of a type's range.
-  if (empty && around != Around::Log && around != Around::LogSumExp) {
+  if (empty) {
     double limit = INFINITY;
     if (auto type = dyn_cast<IntegerType>(x.elementType()))
-      limit = std::ldexp(1, int(type.getWidth()) - 1) - (kind == Kind::min ? 1 : 0);
-    double none = kind == Kind::prod   ? 1
+      limit = std::ldexp(1, int(type.getWidth()) - (type.isUnsigned() ? 0 : 1)) - (kind == Kind::min ? 1 : 0);
+    const bool logarithm = around == Around::Log || around == Around::LogSumExp;
+    double none = logarithm            ? -INFINITY
+                  : kind == Kind::prod ? 1
                   : kind == Kind::mean ? NAN
                   : kind == Kind::max  ? -limit
                   : kind == Kind::min  ? limit
@@ -96,9 +115,7 @@ LogicalResult reduction(Node& n) {
 // Of the first input all dimensions before `axis` as one, and all from it on.
 std::optional<Shape> rowsFrom(Node& n, int64_t axis) {
   Tensor x = n.input(0);
-  if (axis < -x.rank() || axis > x.rank())
-    return n.error() << "axis " << axis << " is out of range for rank " << x.rank(), std::nullopt;
-  if (axis < 0) axis += x.rank();
+  if (!n.emit.checkAxis(axis, x.rank())) return std::nullopt;
   Shape shape{1, 1};
   for (int64_t d = 0; d < x.rank(); ++d) shape[d >= axis] *= x.dim(d);
   return shape;
@@ -128,14 +145,15 @@ LogicalResult globalAveragePool(Node& n) {
 LogicalResult globalMaxPool(Node& n) {
   Emitter& e = n.emit;
   Tensor x = n.input(0);
-  if (x.rank() < 3 || x.count() == 0) return n.set(0, x);
-  Tensor planes = e.reshape(x, {x.dim(0), x.dim(1), x.count() / (x.dim(0) * x.dim(1))});
+  if (x.rank() < 3) return n.set(0, x);
   Shape shape(x.rank(), 1);
   shape[0] = x.dim(0), shape[1] = x.dim(1);
+  if (x.count() == 0) return n.set(0, e.splat(x.elementType(), shape, -INFINITY));
+  Tensor planes = e.reshape(x, {x.dim(0), x.dim(1), x.count() / (x.dim(0) * x.dim(1))});
   return n.set(0, e.reshape(e.reduce(Kind::max, planes, {2}, /*first=*/true), shape));
 }
 
-// 1 at the first maximum, else 0.
+// 1 at the first maximum, else 0. A NaN is greater than any number.
 LogicalResult hardmax(Node& n) {
   Emitter& e = n.emit;
   Tensor x = n.input(0);
@@ -150,7 +168,8 @@ LogicalResult hardmax(Node& n) {
   if (!x || !x.isFloat()) return n.error() << "takes floating-point numbers";
   if (!e.checkAxis(axis, x.rank())) return failure();
   if (x.count() == 0) return n.set(0, n.input(0));
-  Tensor isLargest = e.compare(train::ComparePredicate::eq, x, e.reduce(Kind::max, x, {axis}));
+  Tensor isLargest = e.binary<train::OrOp>(e.compare(train::ComparePredicate::eq, x, e.reduce(Kind::max, x, {axis})),
+                                           e.compare(train::ComparePredicate::ne, x, x));
   Tensor position = e.iota(e.ops().getI64Type(), x.shape(), axis);
   Tensor first = e.select(isLargest, position, e.splatLike(position, double(x.dim(axis))));
   Tensor hot = e.compare(train::ComparePredicate::eq, position, e.reduce(Kind::min, first, {axis}));
@@ -185,13 +204,19 @@ LogicalResult globalLpPool(Node& n) {
 LogicalResult meanVarianceNormalization(Node& n) {
   Emitter& e = n.emit;
   Tensor x = n.input(0);
-  Shape axes = n.integers("axes").value_or(Shape{0, 2, 3});
+  auto given = n.axes(1, x.rank());
+  if (failed(given)) return failure();
+  Shape axes = given->value_or(Shape{0, 2, 3});
   for (int64_t& axis : axes)
     if (!e.checkAxis(axis, x.rank())) return failure();
   if (!x.isFloat()) return n.error() << "takes floating-point numbers";
+  // 1e-9 is 0 in f16.
+  const Type element = x.elementType();
+  x = e.atLeastF32(x);
   Tensor centered = e.binary<train::SubOp>(x, e.reduce(Kind::mean, x, axes));
   Tensor deviation = e.unary<train::SqrtOp>(e.reduce(Kind::mean, e.binary<train::MulOp>(centered, centered), axes));
-  return n.set(0, e.binary<train::DivOp>(centered, e.scalar<train::AddOp>(deviation, 1e-9)));
+  Tensor result = e.binary<train::DivOp>(centered, e.scalar<train::AddOp>(deviation, 1e-9));
+  return n.set(0, e.cast(result, element));
 }
 
 // x / (bias + alpha / size * the sum of squares of neighbouring channels) ^ beta

@@ -80,7 +80,10 @@ LogicalResult tensorScatter(Node& n) {
 // The elements of a tensor that decides how large results are.
 std::optional<train::Tensor> knownElements(Node& n, int64_t i) {
   Tensor x = n.input(i);
-  if (x.constant() && x.count() <= (1 << 22)) return x.constant()->elements();
+  if (x.constant() && x.count() <= (1 << 22)) {
+    if (failed(n.importer.unroll(x.count() / kElementsPerNode))) return std::nullopt;
+    return x.constant()->elements();
+  }
   n.error() << "how large its results are depends on data or on a weight; only tensors known when the graph is "
                "compiled are supported here";
   return std::nullopt;

@@ -1,5 +1,6 @@
 // Resize and Upsample: each axis by itself. Linear and cubic interpolation are products with constant matrices, and
 // nearest neighbours are repetitions, slices or a gather. Coordinates and weights are those of ONNX's definition.
+#include <charconv>
 #include <cmath>
 
 #include "frontend/onnx/importer/Importer.h"
@@ -11,9 +12,11 @@ namespace sheaf::frontend {
 namespace {
 
 struct Axis {
-  int64_t axis, size;  // of the result
-  double scale;
+  int64_t axis, size;         // the result's
+  double over, under = 1;     // the scale is their quotient: of sizes, or a number of the model and 1
   double begin = 0, end = 1;  // region of interest, as parts of the axis
+
+  double scale() const { return over / under; }
 };
 
 // How coordinates and weights are computed.
@@ -22,20 +25,39 @@ struct Sampling {
   double cubic = -0.75;
   bool antialias = false, excludeOutside = false;
 
-  // The coordinate in the input of element `x` of the result.
-  double source(const Axis& a, int64_t input, double x) const {
-    const double length = double(input), resized = a.scale * length;
-    if (coordinates == "align_corners") return resized == 1 ? 0 : x * (length - 1) / (resized - 1);
-    if (coordinates == "asymmetric") return x / a.scale;
-    if (coordinates == "tf_half_pixel_for_nn") return (x + 0.5) / a.scale;
+  bool sized = false;  // the sizes are given, not the scales
+  bool torch = false;  // PyTorch has exported the node: what ONNX leaves open, or says otherwise, is PyTorch's
+
+  // The coordinate in the input of element `x` of the result. One division of whole numbers, which f64 holds, rounds no
+  // coordinate to the other side of an element. A scale of the model is rounded already: in f32, as ONNX Runtime
+  // computes, x / scale mostly is whole where it is for the scale that was meant.
+  double source(const Axis& a, int64_t input, int64_t x) const {
+    return mode == "nearest" && !sized && coordinates != "tf_crop_and_resize" ? at<float>(a, input, x)
+                                                                              : at<double>(a, input, x);
+  }
+
+  template <class T>
+  T at(const Axis& a, int64_t input, int64_t position) const {
+    const T x(position), length(input), size(a.size), over(a.over), under(a.under);
+    const T resized = over * length / under;  // before it is rounded down to the size
+    if (coordinates == "align_corners") return size <= 1 ? 0 : x * (length - 1) / ((torch ? size : resized) - 1);
+    if (coordinates == "asymmetric") return x * under / over;
+    if (coordinates == "tf_half_pixel_for_nn") return (x + T(0.5)) * under / over;
     if (coordinates == "tf_crop_and_resize") {
-      double span = (a.end - a.begin) * (length - 1);
-      return a.begin * (length - 1) + (resized == 1 ? span / 2 : x * span / (resized - 1));
+      const T begin(a.begin), end(a.end), last = size - 1;
+      if (size <= 1) return (begin + end) / 2 * (length - 1);
+      return (begin * (last - x) + end * x) * (length - 1) / last;
     }
-    if (coordinates == "pytorch_half_pixel" && resized == 1) return -0.5;
-    double at = (x + 0.5) / a.scale - 0.5;
-    if (coordinates == "half_pixel_symmetric") at += length / 2 * (1 - double(a.size) / resized);
-    return at;
+    if (coordinates == "pytorch_half_pixel" && size <= 1 && !torch) return 0;
+    const T half = (x + T(0.5)) * under / over - T(0.5);
+    return coordinates == "half_pixel_symmetric" ? half + length / 2 * (1 - size / resized) : half;
+  }
+
+  // The element of the input that element `x` of the result is, by its coordinate `source`.
+  int64_t nearestOf(const Axis& a, int64_t input, int64_t x, double source) const {
+    // PyTorch multiplies with the inverse of the scale, in f32.
+    if (torch && coordinates == "asymmetric" && nearest == "floor") source = float(x) * float(a.under / a.over);
+    return std::clamp<int64_t>(nearestTo(source), 0, input - 1);
   }
 
   int64_t nearestTo(double x) const {
@@ -76,8 +98,8 @@ struct Sampling {
 // One axis of x replaced by elements at constant positions.
 Tensor pick(Emitter& e, const Tensor& x, int64_t axis, ArrayRef<int64_t> positions) {
   const int64_t count = positions.size(), size = x.dim(axis);
-  // Every element as often as any: a broadcast, whose gradient is a sum.
-  bool repeats = count % size == 0, strided = count > 0;
+  // Every element as often as any: a broadcast, whose gradient is a sum. Neither count is 0.
+  bool repeats = count % size == 0, strided = true;
   for (int64_t i = 0; repeats && i < count; ++i) repeats = positions[i] == i / (count / size);
   const int64_t step = count > 1 ? positions[1] - positions[0] : 1;
   for (int64_t i = 1; strided && i < count; ++i) strided = step != 0 && positions[i] - positions[i - 1] == step;
@@ -97,17 +119,20 @@ LogicalResult resample(Node& n, ArrayRef<Axis> axes, const Sampling& s) {
   const Type element = x.elementType();
   const bool cropped = s.coordinates == "tf_crop_and_resize";
   Tensor inside;  // where the result lies within the input, of crops
+  Shape resized(x.shape());
+  for (const Axis& a : axes) resized[a.axis] = a.size;
+  if (!e.checkShape(resized)) return failure();
+  if (llvm::is_contained(resized, 0)) return n.set(0, e.splat(element, resized, 0));
   for (const Axis& a : axes) {
     const int64_t input = result ? result.dim(a.axis) : 0;
     if (!result) return failure();
     Shape shape(result.shape());
     shape[a.axis] = a.size;
     if (!e.checkShape(shape)) return failure();
-    if (a.size == input && a.scale == 1 && !cropped) continue;
+    if (a.size == input && a.over == a.under && !cropped) continue;
     if (a.size > kMaxTable) return n.error() << "a size of " << a.size << " is out of range";
-    if (input == 0 && a.size) return n.error() << "cannot resize an axis of no elements";
     std::vector<double> source(a.size);
-    for (int64_t i = 0; i < a.size; ++i) source[i] = s.source(a, input, double(i));
+    for (int64_t i = 0; i < a.size; ++i) source[i] = s.source(a, input, i);
     // Only a region of interest lies far from the input.
     for (double at : source)
       if (!(std::fabs(at) <= double(kMaxElements))) return n.error() << "the region of interest is out of range";
@@ -122,16 +147,16 @@ LogicalResult resample(Node& n, ArrayRef<Axis> axes, const Sampling& s) {
     }
     if (s.mode == "nearest") {
       std::vector<int64_t> positions(a.size);
-      for (int64_t i = 0; i < a.size; ++i) positions[i] = std::clamp<int64_t>(s.nearestTo(source[i]), 0, input - 1);
+      for (int64_t i = 0; i < a.size; ++i) positions[i] = s.nearestOf(a, input, i, source[i]);
       result = pick(e, result, a.axis, positions);
       continue;
     }
     if (!elementCount({a.size, input}) || a.size * input > kMaxTable ||
-        double(a.size) * s.taps(a.scale) > double(kMaxTable))
+        double(a.size) * s.taps(a.scale()) > double(kMaxTable))
       return n.error() << "resizing " << input << " elements to " << a.size << " takes a matrix that is too large";
     std::vector<double> weights(a.size * input);
     for (int64_t i = 0; i < a.size; ++i)
-      s.weigh(source[i], a.scale, MutableArrayRef<double>(weights).slice(i * input, input));
+      s.weigh(source[i], a.scale(), MutableArrayRef<double>(weights).slice(i * input, input));
     // With the axis last: all other dimensions are rows of one product.
     const Type real = isa<FloatType>(element) ? element : e.ops().getF32Type();
     Shape permutation;
@@ -143,6 +168,39 @@ LogicalResult resample(Node& n, ArrayRef<Axis> axes, const Sampling& s) {
   if (result && result.elementType() != element) result = e.cast(result, element);
   if (inside) result = e.select(inside, result, e.splatLike(result, n.number("extrapolation_value", 0)));
   return n.set(0, result);
+}
+
+// The size of dimension `d` of the node's result, as the model states it; -1 if it does not.
+int64_t statedSize(const Node& n, int64_t d) {
+  const onnx::ValueInfoProto* value =
+      n.scope.root && n.uses(0) ? n.importer.model.valueType(n.proto.output(0)) : nullptr;
+  if (!value || !value->type().tensor_type().has_shape()) return -1;
+  const onnx::TensorShapeProto& shape = value->type().tensor_type().shape();
+  return shape.dim_size() == n.input(0).rank() && shape.dim(int(d)).has_dim_value() ? shape.dim(int(d)).dim_value()
+                                                                                    : -1;
+}
+
+// The number that PyTorch multiplied with: if six digits give this f32, they were written in the program.
+double unrounded(double scale) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, float(scale), std::chars_format::general, 6).ptr;
+  double decimal = scale;
+  std::from_chars(text, end, decimal);
+  return float(decimal) == float(scale) ? decimal : scale;
+}
+
+// The size of an axis by its scale. An exporter has rounded the scale to f32: where the product lies within that
+// rounding of a whole number, the size is the one that the model states, else that of the number before rounding if it
+// is known, and else that of a product in f32, as in ONNX Runtime.
+std::optional<int64_t> scaledSize(const Node& n, const Axis& a, double part) {
+  const int64_t input = n.input(0).dim(a.axis), stated = statedSize(n, a.axis);
+  const double size = double(input) * part * a.over;
+  if (!(size >= 0 && size < double(kMaxElements))) return {};
+  constexpr double kRounding = 0x1p-23;
+  if (double(stated) >= std::floor(size * (1 - kRounding)) && double(stated) <= std::floor(size * (1 + kRounding)))
+    return stated;
+  if (a.over != float(a.over)) return int64_t(std::floor(size));
+  return int64_t(std::floor(float(input) * float(part) * float(a.over)));
 }
 
 LogicalResult resize(Node& n) {
@@ -161,6 +219,7 @@ LogicalResult resize(Node& n) {
     return n.error() << "the coordinate_transformation_mode '" << s.coordinates << "' is not known";
   if (!isOneOf(s.nearest, {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}))
     return n.error() << "the nearest_mode '" << s.nearest << "' is not known";
+  s.torch = n.importer.model.proto().producer_name() == "pytorch";
   if (s.antialias && s.mode == "nearest") return n.error() << "antialias takes the mode linear or cubic";
 
   std::optional<std::vector<double>> scales, roi;
@@ -182,33 +241,53 @@ LogicalResult resize(Node& n) {
   const size_t count = names.size();
   if ((scales ? scales->size() : sizes->size()) != count || (roi && roi->size() != 2 * count))
     return n.error() << "needs one scale or size for each axis, and two numbers of the region of interest";
+  s.sized = sizes.has_value();
   StringRef policy = n.string("keep_aspect_ratio_policy", "stretch");
   SmallVector<Axis> axes;
   for (size_t i = 0; i < count; ++i) {
     if (!n.emit.checkAxis(names[i], x.rank())) return failure();
-    const double size = double(x.dim(names[i]));
-    Axis a{names[i], 0, scales ? (*scales)[i] : double((*sizes)[i]) / size};
-    if (!(a.scale > 0 && size * a.scale < double(kMaxElements)))
-      return n.error() << "a scale of " << a.scale << " is out of range";
-    // A crop is resized, not the whole axis; before opset 13 the sizes of the result said otherwise.
-    const double part = cropped && scales ? (*roi)[i + count] - (*roi)[i] : 1;
-    a.size = scales ? int64_t(std::floor(size * part * a.scale)) : (*sizes)[i];
+    if (llvm::is_contained(ArrayRef<int64_t>(names).take_front(i), names[i]))
+      return n.error() << "the attribute axes names axis " << names[i] << " twice";
+    const int64_t input = x.dim(names[i]);
+    if (sizes && input == 0 && (*sizes)[i]) return n.error() << "cannot resize an axis of no elements";
+    Axis a{.axis = names[i], .size = 0, .over = scales ? (*scales)[i] : double((*sizes)[i])};
+    if (scales && s.torch) a.over = unrounded(a.over);
+    if (sizes) a.under = double(input);
+    if (sizes && input == 0) a.over = a.under = 1;
+    if (!(a.scale() > 0 && double(input) * a.scale() < double(kMaxElements)))
+      return n.error() << "a scale of " << a.scale() << " is out of range";
     if (roi) a.begin = (*roi)[i], a.end = (*roi)[i + count];
+    // A crop is resized, not the whole axis; before opset 13 the sizes of the result said otherwise.
+    auto size = sizes ? (*sizes)[i] : scaledSize(n, a, cropped ? a.end - a.begin : 1);
+    if (!size) return n.error() << "the region of interest is out of range";
+    a.size = *size;
     axes.push_back(a);
   }
   if (sizes && policy != "stretch" && !axes.empty()) {
     if (policy != "not_larger" && policy != "not_smaller")
       return n.error() << "the keep_aspect_ratio_policy '" << policy << "' is not known";
-    auto less = [](const Axis& a, const Axis& b) { return a.scale < b.scale; };
-    const double scale = policy == "not_larger" ? std::min_element(axes.begin(), axes.end(), less)->scale
-                                                : std::max_element(axes.begin(), axes.end(), less)->scale;
-    for (Axis& a : axes) a.scale = scale, a.size = int64_t(std::floor(scale * double(x.dim(a.axis)) + 0.5));
+    auto less = [](const Axis& a, const Axis& b) { return a.over * b.under < b.over * a.under; };
+    const Axis scale = policy == "not_larger" ? *std::min_element(axes.begin(), axes.end(), less)
+                                              : *std::max_element(axes.begin(), axes.end(), less);
+    for (Axis& a : axes) {
+      a.over = scale.over, a.under = scale.under;
+      const double size = std::floor(a.over * double(x.dim(a.axis)) / a.under + 0.5);
+      if (!(size < double(kMaxElements))) return n.error() << "a size of " << size << " is out of range";
+      a.size = int64_t(size);
+    }
   }
   return resample(n, axes, s);
 }
 
 constexpr Operator kOperators[] = {
-    {"Resize", 10, 0, 1, resize, {.sample = "f[1,1,3,3], -, f{1,1,2,2}"}},
+    {"Resize",
+     10,
+     0,
+     1,
+     resize,
+     {.sample = "f[1,1,3,3], -, f{1,1,2,2}",
+      .limits = "where rounding decides a size or the nearest element: as PyTorch in its exports, else exact by sizes, "
+                "and as ONNX Runtime by scales"}},
     {"Upsample", 7, 9, 1, resize, {.sample = "f[1,1,3,3], f{1,1,2,2}"}},
 };
 

@@ -1,6 +1,7 @@
 // Operators that move elements without looking at them.
 #include "frontend/onnx/importer/Importer.h"
 #include "frontend/onnx/ops/Limits.h"
+#include "llvm/ADT/SmallSet.h"
 
 using namespace mlir;
 
@@ -65,6 +66,9 @@ LogicalResult unsqueeze(Node& n) {
     given = Shape(known->begin(), known->end());
   }
   int64_t rank = x.rank() + given->size();
+  if (rank > kMaxRank)
+    return n.error() << "a tensor of " << rank << " dimensions is out of range; at most " << kMaxRank
+                     << " are supported";
   SmallVector<bool> fresh(rank);
   for (int64_t axis : *given) {
     if (!n.emit.checkAxis(axis, rank)) return failure();
@@ -149,7 +153,7 @@ LogicalResult slice(Node& n) {
     if (step == 0 || step == INT64_MIN) return n.error() << "a step must not be " << step;
     int64_t size = x.dim(axis);
     auto clamp = [&](int64_t v, int64_t low, int64_t high) {
-      return std::clamp(v < 0 ? std::max<int64_t>(v, -size - 1) + size : v, low, high);
+      return std::max(low, std::min(high, v < 0 ? std::max<int64_t>(v, -size - 1) + size : v));
     };
     int64_t begin = clamp((*starts)[i], 0, step > 0 ? size : size - 1);
     int64_t end = step > 0 ? clamp((*ends)[i], 0, size) : clamp((*ends)[i], -1, size - 1);
@@ -176,17 +180,33 @@ LogicalResult tile(Node& n) {
   auto repeats = n.knownIntegers(1, "the list of repeats");
   if (!repeats) return failure();
   if (int64_t(repeats->size()) != x.rank()) return n.error() << "needs one repeat per dimension";
+  constexpr size_t kMostDimensions = 8;  // a plan's tensors have no more
   // [a, b] tiled by (r, s) is [1, a, 1, b] broadcast to [r, a, s, b].
   Shape spread, full, shape;
   for (int64_t d = 0; d < x.rank(); ++d) {
     int64_t repeat = (*repeats)[d];
     if (repeat < 0 || (repeat && x.dim(d) > kMaxGlobalElements / repeat))
       return n.error() << "a repeat of " << repeat << " is out of range";
-    spread.append({1, x.dim(d)});
-    full.append({repeat, x.dim(d)});
+    const bool apart = repeat != 1 && x.dim(d) != 1;
+    if (apart) spread.push_back(1), full.push_back(repeat);
+    spread.push_back(x.dim(d));
+    full.push_back(apart ? x.dim(d) : repeat * x.dim(d));
     shape.push_back(repeat * x.dim(d));
   }
-  return n.set(0, n.emit.reshape(n.emit.expand(n.emit.reshape(x, spread), full), shape));
+  if (!n.emit.checkShape(shape)) return failure();
+  if (spread.size() <= kMostDimensions)
+    return n.set(0, n.emit.reshape(n.emit.expand(n.emit.reshape(x, spread), full), shape));
+  // One dimension after the other, with those before it and those after it as one each.
+  for (int64_t d = 0; x && d < int64_t(shape.size()); ++d) {
+    const int64_t repeat = (*repeats)[d], size = x.dim(d);
+    if (repeat == 1) continue;
+    Shape tiled(x.shape());
+    tiled[d] *= repeat;
+    const int64_t before = *elementCount(x.shape().take_front(d)), after = *elementCount(x.shape().drop_front(d + 1));
+    x = n.emit.reshape(x, {before, 1, size, after});
+    x = n.emit.reshape(n.emit.expand(x, {before, repeat, size, after}), tiled);
+  }
+  return n.set(0, x);
 }
 
 // One axis of x with `before` and `after` of its own elements around it.
@@ -243,13 +263,14 @@ LogicalResult pad(Node& n) {
   Shape axes;
   for (int64_t d = 0; d < x.rank(); ++d) axes.push_back(d);
   if (n.input(3)) {
-    auto given = n.axes(3, x.rank());
-    if (failed(given) || !*given) return failure();
-    // Pads stand in the order of the axes as given, which `axes` has sorted.
-    auto order = n.knownIntegers(3, "the list of axes");
-    if (!order) return failure();
-    axes.assign(order->begin(), order->end());
-    for (int64_t& axis : axes) axis += axis < 0 ? x.rank() : 0;
+    auto given = n.knownIntegers(3, "the list of axes");
+    if (!given) return failure();
+    axes.assign(given->begin(), given->end());
+    llvm::SmallSet<int64_t, 8> named;
+    for (int64_t& axis : axes) {
+      if (!n.emit.checkAxis(axis, x.rank())) return failure();
+      if (!named.insert(axis).second) return n.error() << "an axis is named twice";
+    }
   }
   if (amounts->size() != 2 * axes.size()) return n.error() << "needs two pads per axis";
   // Negative pads cut; cut first, then pad.
@@ -277,14 +298,15 @@ LogicalResult pad(Node& n) {
 LogicalResult trilu(Node& n) {
   Tensor x = n.input(0);
   if (x.rank() < 2) return n.error() << "takes at least two dimensions";
-  double k = 0;
+  auto matrix = x.shape().take_back(2);
+  int64_t k = 0;
   if (n.input(1)) {
     if (!n.input(1).constant() || n.input(1).count() != 1) return n.error() << "k must be a known scalar";
-    k = n.input(1).constant()->splatValue();
+    // Beyond these there is no diagonal.
+    k = std::clamp(n.input(1).constant()->splatInteger(), -matrix[0], matrix[1]);
   }
   Emitter& e = n.emit;
-  auto matrix = x.shape().take_back(2);
-  Tensor row = e.scalar<train::AddOp>(e.iota(e.ops().getI64Type(), matrix, 0), k);
+  Tensor row = e.scalar<train::AddOp>(e.iota(e.ops().getI64Type(), matrix, 0), double(k));
   Tensor column = e.iota(e.ops().getI64Type(), matrix, 1);
   auto keep = n.integer("upper", 1) ? train::ComparePredicate::ge : train::ComparePredicate::le;
   return n.set(0, e.select(e.compare(keep, column, row), x, e.splatLike(x, 0)));
@@ -312,9 +334,14 @@ std::optional<std::vector<int64_t>> checkParts(Node& n, int64_t size, std::vecto
   for (int64_t part : parts) {
     if (part < 0 || part > size) return n.error() << "a part of " << part << " elements is out of range", std::nullopt;
     sum += part;
+    if (sum > size) break;
   }
   if (sum != size)
     return n.error() << "the parts take " << sum << " elements of a dimension that has " << size, std::nullopt;
+  // Each part reads all of a known tensor.
+  const Constant* known = n.input(0).constant();
+  const int64_t stored = known ? elementCount(known->stored).value_or(0) : 0;
+  if (failed(n.importer.unroll(int64_t(parts.size()) * stored / kElementsPerNode))) return std::nullopt;
   return parts;
 }
 

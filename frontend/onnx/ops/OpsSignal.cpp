@@ -60,8 +60,9 @@ LogicalResult melWeightMatrix(Node& n) {
   std::vector<int64_t> edges;
   for (int64_t i = 0; i < *bins + 2; ++i) {
     const double hertz = 700 * (std::pow(10, (double(i) * step + first) / 2595) - 1);
-    edges.push_back(int64_t(std::floor(double(*length + 1) * hertz / double(*rate))));
-    if (edges.back() < 0 || edges.back() >= rows) return n.error() << "the edges are out of range";
+    const double bin = std::floor(double(*length + 1) * hertz / double(*rate));
+    if (!(bin >= 0 && bin < double(rows))) return n.error() << "the edges are out of range";
+    edges.push_back(int64_t(bin));
   }
   std::vector<double> values(rows * *bins);
   for (int64_t i = 0; i < *bins; ++i) {
@@ -83,6 +84,7 @@ Tensor fourier(Node& n, const Tensor& x, int64_t axis, int64_t length, bool inve
   const int64_t results = onesided && !inverse ? half : length, resultParts = onesided && inverse ? 1 : 2;
   if (given > kMaxTable || given * parts * results * resultParts > kMaxTable)
     return n.error() << "a transform of " << length << " elements takes a matrix that is too large", Tensor();
+  if (failed(n.importer.unroll(given * parts * results * resultParts / kElementsPerNode))) return {};
   std::vector<double> matrix(given * parts * results * resultParts);
   const int64_t used = std::min(given, onesided && inverse ? half : length), columns = results * resultParts;
   for (int64_t i = 0; i < used; ++i)
@@ -139,7 +141,7 @@ LogicalResult stft(Node& n) {
   Emitter& e = n.emit;
   Tensor signal = n.input(0), window = n.input(2);
   if (signal.rank() == 2) signal = e.reshape(signal, {signal.dim(0), signal.dim(1), 1});
-  if (!signal.isFloat() || signal.rank() != 3)
+  if (!signal.isFloat() || signal.rank() != 3 || (signal.dim(2) != 1 && signal.dim(2) != 2))
     return n.error() << "takes a floating-point signal [batch, length, 1 or 2]";
   auto step = knownInteger(n, 1, "frame_step", 1, kMaxLength);
   if (!step) return failure();
@@ -218,7 +220,7 @@ constexpr Operator kOperators[] = {
     {"DFT", 17, 0, 1, dft, {.sample = "f[1,5,1]"}},
     {"STFT", 17, 0, 2, stft, {.sample = "f[1,16,1], 4, -, 8"}},
     {"CumProd", 26, 0, 2, cumulativeProduct, {.sample = "f[2,3], 1"}},
-    {"CausalConvWithState", 27, 0, 2, causalConvolution, {.sample = "f[1,2,5], f[2,1,3]"}},
+    {"CausalConvWithState", 27, 0, 2, causalConvolution, {.sample = "f[1,2,5], f[2,1,3]; outputs=2"}},
 };
 
 }  // namespace

@@ -66,13 +66,14 @@ Tensor perChannel(Emitter& e, const Tensor& vector, const Tensor& x) {
 }
 
 // Evaluation: (x - mean) / sqrt(variance + epsilon) * scale + bias by the stored statistics.
-Tensor normalizeByStatistics(Node& n, const Tensor& x, double epsilon) {
+Tensor normalizeByStatistics(Node& n, const Tensor& narrow, double epsilon) {
   Emitter& e = n.emit;
+  const Tensor x = e.atLeastF32(narrow);  // an epsilon may be 0 in f16
   auto vector = [&](int64_t i) { return perChannel(e, n.input(i), x); };
   Tensor deviation = e.unary<train::RsqrtOp>(e.scalar<train::AddOp>(vector(4), epsilon));
   Tensor centred = e.binary<train::SubOp>(x, vector(3));
   Tensor scaled = e.binary<train::MulOp>(centred, e.binary<train::MulOp>(vector(1), deviation));
-  return e.binary<train::AddOp>(scaled, vector(2));
+  return e.cast(e.binary<train::AddOp>(scaled, vector(2)), narrow.elementType());
 }
 
 // A running statistic after the step, as the graph sees it.
@@ -89,9 +90,9 @@ LogicalResult normalizeByBatch(Node& n, const Tensor& x, double epsilon, bool lo
            << "takes moments of the batch, in a graph that is fixed to one row of it: export the model with a "
               "dynamic batch, or give --batch-norm eval";
   const int64_t leaves = importer.leaves();
-  const int64_t elements = x.count() / x.dim(1) / (local ? leaves : 1);
-  if (elements < 2)
-    return n.error() << "has " << elements << " element a channel" << (local ? " on a rank" : "")
+  const int64_t elements = x.count() / x.dim(1), own = elements / (local ? leaves : 1);
+  if (own < 2)
+    return n.error() << "has " << own << " element a channel" << (local ? " on a rank" : "")
                      << ", whose variance is 0: give a larger --batch, or --batch-norm eval";
   if (local && leaves > 1 && !importer.warnedLocal) {
     emitWarning(e.location()) << "--batch-norm local: every rank normalizes by its own rows, so results depend on the "
@@ -114,9 +115,13 @@ LogicalResult normalizeByBatch(Node& n, const Tensor& x, double epsilon, bool lo
   if (n.uses(4) && failed(n.set(4, variance))) return failure();
 
   // ONNX moves the population variance into the running one, PyTorch the unbiased estimate, and a model of PyTorch's
-  // is to end with PyTorch's statistics.
+  // is to end with PyTorch's statistics. -train-partition knows whether a local variance is that of a leaf's elements.
   const bool unbiased = importer.model.proto().producer_name() == "pytorch";
-  if (unbiased) variance = e.scalar<train::MulOp>(variance, double(elements) / double(elements - 1));
+  if (unbiased) {
+    Tensor estimate = e.scalar<train::MulOp>(Tensor(op.getVariance()), double(elements) / double(elements - 1));
+    estimate.value().getDefiningOp()->setDiscardableAttr("train.unbiased", b.getUnitAttr());
+    variance = e.cast(estimate, n.input(4).elementType());
+  }
   for (auto [input, moment] : {std::pair(3, mean), {4, variance}}) {
     if (auto parameter = importer.parameterOf(n.input(input)))
       importer.statistics.push_back({parameter, moment, momentum, unbiased && input == 4});

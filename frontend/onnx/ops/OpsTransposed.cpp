@@ -41,7 +41,9 @@ std::optional<Transposed> transposedPads(Node& n, ArrayRef<int64_t> input, Array
       if (size < 1 || size > kMaxElements) return fail("an output of size " + Twine(size) + " is out of range");
       const int64_t total = whole - size;
       const int64_t less = std::max<int64_t>(total, 0) / 2;
-      low = automatic == "SAME_UPPER" ? less : std::max<int64_t>(total, 0) - less;
+      // Before opset 11 the odd one of output_shape is on the other side.
+      const bool lessBefore = (automatic == "SAME_UPPER") != (output && n.opset < 11);
+      low = lessBefore ? less : std::max<int64_t>(total, 0) - less;
       high = total - low;
     }
     if (whole - low - high < 1) return fail("the result has no elements");

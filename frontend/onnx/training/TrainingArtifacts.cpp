@@ -1,5 +1,6 @@
 #include "frontend/onnx/training/TrainingArtifacts.h"
 
+#include <cmath>
 #include <map>
 #include <span>
 
@@ -8,6 +9,7 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/JSON.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 #include "mlir/IR/Diagnostics.h"
@@ -46,7 +48,8 @@ class ArtifactsReader {
                           "folder: its optimizer_model.onnx is read automatically";
     findGradients();
     if (result->gradients.empty()) return std::unique_ptr<TrainingArtifacts>();
-    if (failed(findLoss()) || failed(readOptimizer()) || failed(makeInitializers())) return failure();
+    if (failed(findLoss()) || failed(makeInitializers())) return failure();
+    readOptimizer();
     useInputOfMaxPool();
     return std::move(result);
   }
@@ -135,6 +138,11 @@ class ArtifactsReader {
     flatbuffers::Verifier verifier(bytes, file.bytes().size());
     if (!ort::VerifyCheckpointBuffer(verifier))
       return refuse("is not a checkpoint of ONNX Runtime 1.17 or later, or is damaged; make the artifacts again");
+    if (const auto* groups = ort::GetCheckpoint(bytes)->optimizer_groups())
+      for (const ort::OptimizerGroup* group : *groups)
+        if (group->step() > 0)
+          emitWarning(location) << name << ": holds the state of an optimizer after step " << group->step()
+                                << ", which is not read: training starts with new states, at the run's learning rate";
     const ort::ModuleState* state = ort::GetCheckpoint(bytes)->module_state();
     if (!state || state->is_nominal_state())
       return refuse("it was saved without parameter values (nominal checkpoint)");
@@ -167,42 +175,96 @@ class ArtifactsReader {
     return success();
   }
 
-  LogicalResult readOptimizer() {
+  // Reads optimizer_model.onnx: one optimizer for all parameters, and possibly clipping by the norm of all gradients.
+  // It does not matter for an evaluation or with --optimizer, so that what is wrong in it is kept for later.
+  void readOptimizer() {
     const std::string name = siblingPath(path, "optimizer_model.onnx");
-    if (!llvm::sys::fs::exists(name)) return success();
+    if (!llvm::sys::fs::exists(name)) return;
+    auto refuse = [&](const Twine& why) { result->refused = llvm::json::fixUTF8((name + why).str()); };
     Expected<MappedFile> file = MappedFile::open(name);
-    if (!file.ok()) return error() << file.status().message();
+    if (!file.ok()) return refuse(": " + file.status().message());
     onnx::ModelProto model;
     const size_t size = file->bytes().size();
     if (size > size_t(INT32_MAX) || !model.ParseFromArray(file->bytes().data(), int(size)))
-      return error() << name << " is not an ONNX model; make the artifacts again, or give --optimizer";
+      return refuse(" is not an ONNX model; make the artifacts again, or give --optimizer");
+    const onnx::NodeProto *optimizer = nullptr, *clip = nullptr;
     for (const onnx::NodeProto& node : model.graph().node()) {
-      auto number = [&](StringRef key, double otherwise) {
-        for (const onnx::AttributeProto& attribute : node.attribute())
-          if (attribute.name() == key)
-            return attribute.type() == onnx::AttributeProto::INT ? double(attribute.i()) : double(attribute.f());
-        return otherwise;
-      };
-      if (isMicrosoft(node, "SGDOptimizerV2")) result->optimizer = "sgd";
-      if (!isMicrosoft(node, "AdamWOptimizer")) continue;
-      if (number("correct_bias", 1) == 0)
-        return error() << name << ": AdamWOptimizer without correct_bias is not supported; give --optimizer";
-      const bool transformers = number("adam_mode", 0) != 0;
-      std::string text;
-      llvm::raw_string_ostream out(text);
-      // As floats they have few digits; as doubles, all of the float's.
-      auto setting = [&](StringRef key, double value) { out << key << "=" << llvm::format("%.9g", value); };
-      out << (transformers ? "adamw_hf" : "adamw") << ":";
-      setting("beta1", number("alpha", 0.9));
-      setting(",beta2", number("beta", 0.999));
-      setting(",eps", number("epsilon", 1e-8));
-      setting(",weight_decay", number("weight_decay", 1e-2));
-      result->optimizer = text;
+      const bool updates = isMicrosoft(node, "AdamWOptimizer") || isMicrosoft(node, "SGDOptimizerV2");
+      const onnx::NodeProto*& place = updates ? optimizer : clip;
+      if (!updates && !isMicrosoft(node, "InplaceClipGradNorm"))
+        return refuse(" has a node " + node.op_type() +
+                      ", which is not supported (but AdamWOptimizer, SGDOptimizerV2, InplaceClipGradNorm); give "
+                      "--optimizer, and --clip-norm if it clips gradients");
+      if (place)
+        return refuse(" has the nodes " + place->op_type() + " and " + node.op_type() +
+                      ", of which one is supported; give --optimizer, and --group for other settings of some "
+                      "parameters");
+      place = &node;
     }
-    if (result->optimizer.empty())
-      return error() << name
-                     << " has no optimizer that is supported (AdamWOptimizer, SGDOptimizerV2); give --optimizer";
+    if (!optimizer)
+      return refuse(" has no optimizer that is supported (AdamWOptimizer, SGDOptimizerV2); give --optimizer");
+    if (clip && failed(readClipping(*clip, *optimizer, refuse))) return;
+    readRule(*optimizer, refuse);
+  }
+
+  using Refuse = llvm::function_ref<void(const Twine&)>;
+
+  static double number(const onnx::NodeProto& node, StringRef key, double otherwise) {
+    for (const onnx::AttributeProto& attribute : node.attribute())
+      if (attribute.name() == key)
+        return attribute.type() == onnx::AttributeProto::INT ? double(attribute.i()) : double(attribute.f());
+    return otherwise;
+  }
+
+  // Attributes that a node has besides those that are read: they may change what it computes.
+  static const onnx::AttributeProto* unknownAttribute(const onnx::NodeProto& node, ArrayRef<StringRef> known) {
+    for (const onnx::AttributeProto& attribute : node.attribute())
+      if (!llvm::is_contained(known, attribute.name())) return &attribute;
+    return nullptr;
+  }
+
+  LogicalResult readClipping(const onnx::NodeProto& clip, const onnx::NodeProto& optimizer, Refuse refuse) {
+    auto fail = [&](const Twine& why) { return refuse(": InplaceClipGradNorm " + why), failure(); };
+    // The optimizer's inputs are the rate, for AdamW the step, parameters, gradients and more.
+    const int gradients = isMicrosoft(optimizer, "AdamWOptimizer") ? 3 : 2;
+    if (clip.output_size() != 1 || optimizer.input_size() <= gradients || optimizer.input(gradients) != clip.output(0))
+      return fail("does not clip the gradients of the optimizer; give --optimizer and --clip-norm");
+    for (const onnx::AttributeProto& attribute : clip.attribute())
+      if (attribute.name() == "norm_type" && attribute.s() != "fro")
+        return fail("has another norm_type than fro, which is not supported; give --optimizer and --clip-norm");
+    if (const onnx::AttributeProto* other = unknownAttribute(clip, {"max_norm", "norm_type"}))
+      return fail("has an attribute " + other->name() + ", which is not supported; give --optimizer and --clip-norm");
+    const double norm = number(clip, "max_norm", 1);
+    if (!(norm > 0) || !std::isfinite(norm)) return fail("has no positive max_norm; give --optimizer and --clip-norm");
+    result->clipNorm = norm;
     return success();
+  }
+
+  void readRule(const onnx::NodeProto& node, Refuse refuse) {
+    const bool sgd = isMicrosoft(node, "SGDOptimizerV2");
+    auto fail = [&](const Twine& why) { refuse(": " + node.op_type() + " " + why + "; give --optimizer"); };
+    static constexpr StringRef kSettings[] = {"alpha", "beta", "epsilon", "weight_decay", "adam_mode", "correct_bias"};
+    if (const auto* other = unknownAttribute(node, sgd ? ArrayRef<StringRef>() : ArrayRef<StringRef>(kSettings)))
+      return fail("has an attribute " + other->name() + ", which is not supported");
+    // The input after the gradients and momentums says whether to update at all.
+    const int signal = sgd ? 3 : 6;
+    if (node.input_size() > signal && !node.input(signal).empty())
+      return fail("with an input update_signal is not supported");
+    if (sgd) {
+      result->optimizer = "sgd";
+      return;
+    }
+    if (number(node, "correct_bias", 1) != 1) return fail("without correct_bias is not supported");
+    const double mode = number(node, "adam_mode", 0);
+    if (mode != 0 && mode != 1) return fail("with another adam_mode than 0 and 1 is not supported");
+    llvm::raw_string_ostream out(result->optimizer);
+    // As floats they have few digits; as doubles, all of the float's.
+    auto setting = [&](StringRef key, double value) { out << key << "=" << llvm::format("%.9g", value); };
+    out << (mode == 1 ? "adamw_hf" : "adamw") << ":";
+    setting("beta1", number(node, "alpha", 0.9f));
+    setting(",beta2", number(node, "beta", 0.999f));
+    setting(",eps", number(node, "epsilon", 1e-8f));
+    setting(",weight_decay", number(node, "weight_decay", 1e-2f));
   }
 
   // MaxPoolGrad has the places of the maxima; here they are found again from the pool's input.

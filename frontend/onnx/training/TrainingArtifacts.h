@@ -24,8 +24,10 @@ struct TrainingArtifacts {
   std::vector<Gradient> gradients;
   llvm::StringSet<> outputs;   // outputs of the graph that are gradients
   llvm::StringSet<> unstored;  // parameters without initial values: there is no checkpoint
-  // Of optimizer_model.onnx in the model's folder, as --optimizer takes it; empty if there is none.
-  std::string optimizer;
+  // The optimizer of optimizer_model.onnx in the folder, as --optimizer takes it; empty without one. `refused`: why it
+  // cannot be used, empty if it can.
+  std::string optimizer, refused;
+  double clipNorm = 0;  // the norm that the file clips gradients to; 0: it does not clip
 
   // Turns `model`, the file `path`, into the form of other models: parameters become initializers, whose values lie in
   // the file `checkpoint` of the model's folder, and inputs that accumulate gradients go. Null for any other model,

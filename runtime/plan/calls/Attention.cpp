@@ -44,7 +44,8 @@ uint64_t AttentionGradCall::scratchPerThread() const {
 }
 
 uint64_t AttentionGradCall::deviceScratch() const {
-  return scratchOfFloats(logSumExpElements(*this));  // the dot product of result and gradient of each query
+  // The dot product of result and gradient of each query, and the base of its scores if there is a mask.
+  return scratchOfFloats(saturatingMultiply(mask ? 2 : 1, logSumExpElements(*this)));
 }
 
 }  // namespace sheaf::plan

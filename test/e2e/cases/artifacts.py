@@ -4,6 +4,7 @@ import shutil
 
 from formats import read_log, read_safetensors, relative_difference
 from harness import MODELS, Case, expect, expect_short_error
+from onnxwriter import model, node
 
 ARTIFACTS = MODELS / "artifacts"
 ROWS = 8
@@ -14,6 +15,7 @@ def cases(session):
         for ranks, zero in ((1, 0), (2, 2), (4, 0), (4, 3)):
             yield Case(f"artifacts/{name}/ranks-{ranks}-zero-{zero}", lambda n=name, r=ranks, z=zero: trained(session, n, r, z))
         yield Case(f"artifacts/{name}/evaluation", lambda n=name: evaluated(session, n))
+    yield Case("artifacts/clipped", lambda: clipped(session))
     yield Case("artifacts/without-checkpoint", lambda: without_checkpoint(session))
     yield Case("artifacts/errors", lambda: errors(session))
 
@@ -58,6 +60,31 @@ def evaluated(session, name):
     expect(abs(event["loss"] - mean) <= 1e-5, f"loss {event['loss']}, the steps' mean is {mean}")
 
 
+def clipped(session):
+    """The clipping of an optimizer_model.onnx gives the bits of --clip-norm, which replaces it."""
+    clip = [node("InplaceClipGradNorm", ["gradients"], ["clipped"], domain="com.microsoft", max_norm=0.25),
+            node("AdamWOptimizer", ["rate", "step", "params", "clipped", "first", "second"], ["updated"], domain="com.microsoft",
+                 adam_mode=1, alpha=0.9, beta=0.999, epsilon=1e-6, weight_decay=0.0)]
+
+    def weights(own, *arguments):
+        where = session.folder()
+        for file in ("training_model.onnx", "checkpoint", "optimizer_model.onnx"):
+            shutil.copy(ARTIFACTS / "mlp" / file, where / file)
+        if own:
+            (where / "optimizer_model.onnx").write_bytes(model(clip, [], [], [], domains=("com.microsoft",)))
+        session.succeed("sheaf", "compile", where / "training_model.onnx", "-o", where / "p.plan", "--ranks", 2, "--zero", 2, "--batch",
+                        ROWS, *arguments)
+        data = [a for name in ("x", "labels") for a in ("--data", f"{name}={ARTIFACTS / 'mlp' / name}.npy")]
+        session.succeed("sheaf-run", where / "p.plan", *data, "--steps", 4, "--save", where / "w.safetensors")
+        return (where / "w.safetensors").read_bytes()
+
+    named = ("--optimizer", "adamw_hf:eps=1e-6,weight_decay=0,lr=1e-2")
+    expect(weights(True, *named) == weights(False, *named, "--clip-norm", 0.25), "the clipping of the graph differs from --clip-norm's")
+    expect(weights(True) == weights(False, "--clip-norm", 0.25), "the optimizer of the graph clips in another way")
+    expect(weights(True, *named, "--clip-norm", 0.5) == weights(False, *named, "--clip-norm", 0.5), "--clip-norm does not replace it")
+    expect(weights(True) != weights(False), "nothing is clipped at a norm of 0.25: the case shows nothing")
+
+
 def without_checkpoint(session):
     """The graph alone compiles, with the optimizer of its folder; a run asks for weights."""
     where = session.folder()
@@ -75,10 +102,12 @@ def without_checkpoint(session):
 def errors(session):
     where = session.folder()
 
-    def refused(words, *arguments, files=("training_model.onnx", "checkpoint"), damage=None):
+    def refused(words, *arguments, files=("training_model.onnx", "checkpoint"), damage=None, optimizer=None):
         folder = session.folder()
         for file in files:
             shutil.copy(ARTIFACTS / "mlp" / file, folder / file)
+        if optimizer:
+            (folder / "optimizer_model.onnx").write_bytes(optimizer)
         if damage:
             content = bytearray((folder / damage).read_bytes())
             content[len(content) // 2:] = b""
@@ -89,3 +118,5 @@ def errors(session):
     refused(["optimizer", "training_model.onnx"], files=("optimizer_model.onnx",))
     refused(["checkpoint", "damaged"], damage="checkpoint")
     refused(["--loss"], "--loss", "onnx::loss::8")
+    mul = model([node("Mul", ["gradients", "scale"], ["scaled"])], [], [], [], domains=("com.microsoft",))
+    refused(["optimizer_model.onnx", "Mul", "--optimizer"], optimizer=mul)

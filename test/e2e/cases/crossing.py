@@ -27,6 +27,7 @@ def cases(session):
     yield Case("crossing/evaluation", lambda: evaluated(session))
     yield Case("crossing/gathers", lambda: gathers(session))
     yield Case("crossing/outputs", lambda: outputs(session))
+    yield Case("crossing/zeros", lambda: zeros(session))
 
 
 def data(where):
@@ -150,3 +151,39 @@ def gathers(session):
         expect(bytes_of == expected and all("node_" in line for line in named), f"{name}: {bytes_of}, {decisions}")
     notes = json.loads(session.succeed("sheaf", "check", FOLDER / "negatives.onnx", "--ranks", 4, "--batch", BATCH, "--json").out)["notes"]
     expect(any("node_matmul: needs rows of all leaves" in note for note in notes), f"{notes}")
+
+
+def zeros(session):
+    """The root of a sum over the batch that is 0 has the gradient 0, as on one rank: of what is computed with weights of 0."""
+    where = session.folder()
+    moments = [node("ReduceMean", ["h", "rows"], ["mean"]), node("Sub", ["h", "mean"], ["centred"]), node("Mul", ["centred", "centred"], ["squares"]),
+               node("ReduceMean", ["squares", "rows"], ["variance"]), node("Sqrt", ["variance"], ["roots"])]
+    of_squares = [node("Mul", ["h", "h"], ["squares"])]
+    roots = {
+        "norm": [*of_squares, node("ReduceSum", ["squares"], ["sum"]), node("Sqrt", ["sum"], ["roots"])],
+        "columns": [*of_squares, node("ReduceMean", ["squares", "rows"], ["means"]), node("Sqrt", ["means"], ["roots"])],
+        "deviation": moments,
+        "ReduceL2": [node("ReduceL2", ["h"], ["roots"])],
+        "power": [*of_squares, node("ReduceSum", ["squares", "rows"], ["sum"]), node("Pow", ["sum", "half"], ["roots"])],
+        "cubes": [node("Abs", ["h"], ["sizes"]), node("Pow", ["sizes", "three"], ["cubes"]), node("ReduceSum", ["cubes", "rows"], ["sum"]),
+                  node("Pow", ["sum", "third"], ["roots"])],
+    }
+    scalars = [weight(name, [], [number]) for name, number in (("half", 0.5), ("three", 3.0), ("third", 1 / 3), ("part", 0.01))]
+    weights = [weight("a", [4, 2], [0.3, -0.2, 0.5, 0.1, -0.4, 0.2, 0.6, -0.1]), weight("b", [2, 3], [0.0] * 6), *scalars, weight("rows", [1], [0], INT64)]
+    write_npy(where / "x.npy", "<f4", (16, 4), array.array("f", ((5 * i) % 17 - 8 for i in range(64))).tobytes())
+    write_npy(where / "y.npy", "<f4", (16, 3), array.array("f", ((7 * i) % 11 - 5 for i in range(48))).tobytes())
+    for name, nodes in roots.items():
+        nodes = [node("MatMul", ["x", "a"], ["low"]), node("MatMul", ["low", "b"], ["h"]), *nodes, node("ReduceSum", ["roots"], ["total"], keepdims=0),
+                 node("Mul", ["total", "part"], ["penalty"]), node("Sub", ["h", "y"], ["error"]), node("Mul", ["error", "error"], ["errors"]),
+                 node("ReduceMean", ["errors"], ["fit"], keepdims=0), node("Add", ["fit", "penalty"], ["loss"])]
+        path = where / "model.onnx"
+        path.write_bytes(model(nodes, [value("x", FLOAT, ["N", 4]), value("y", FLOAT, ["N", 3])], [value("loss", FLOAT, [])], weights))
+        found = {}
+        for options in (("--ranks", 1), ("--ranks", 1, "--leaves", 2), ("--ranks", 4, "--zero", 3)):
+            session.succeed("sheaf", "compile", path, "-o", where / "model.plan", "--batch", 8, "--optimizer", "sgd:lr=0.01", *options)
+            session.succeed("sheaf-run", where / "model.plan", "--data", f"x={where}/x.npy", "--data", f"y={where}/y.npy", "--steps", 3, "--log", where / "log")
+            found[options] = [step["loss"] for step in read_log(where / "log")[0]]
+        one = found[("--ranks", 1)]
+        expect(len(set(one)) == 3, f"{name}: nothing is trained: {one}")
+        for options, losses_of in found.items():
+            expect(all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(losses_of, one, strict=True)), f"{name}, {options}: {losses_of}, on one rank {one}")

@@ -21,6 +21,7 @@ def cases(session):
         yield Case(f"micro-batches/{name}/reference", lambda c=CONFIGS[name]: reference(session, c))
     yield Case("micro-batches/ignored-labels", lambda: ignored_labels(session))
     yield Case("micro-batches/class-weights", lambda: class_weights(session))
+    yield Case("micro-batches/standardized-inputs", lambda: standardized_inputs(session))
     yield Case("micro-batches/processes", lambda: processes(session))
     yield Case("micro-batches/skipped-step", lambda: skipped_step(session))
     yield Case("micro-batches/three-ranks", lambda: three_ranks(session))
@@ -111,6 +112,42 @@ def class_weights(session):
     runs += [("--ranks", n, "--zero", z, "--micro-batches", 8 // n, "--reduce", r, *common)
              for n, z, r in ((2, 2, "each"), (2, 1, "last"), (4, 3, "each"), (4, 3, "last"))]
     expect_one(session, graph, data, runs, steps=20)
+
+
+def standardized_inputs(session):
+    """Inputs by their mean and deviation over the global batch: the deviation needs the mean first, in a pass of its own over the micro-batches."""
+    where, rows = session.folder(), 64
+    graph = where / "standardized.onnx"
+    graph.write_bytes(written(
+        [node("ReduceMean", ["x"], ["mean"], axes=[0]), node("Sub", ["x", "mean"], ["centred"]), node("Mul", ["centred", "centred"], ["squares"]),
+         node("ReduceMean", ["squares"], ["variance"], axes=[0]), node("Sqrt", ["variance"], ["deviation"]),
+         node("Div", ["centred", "deviation"], ["standard"]), node("MatMul", ["standard", "w"], ["y"]),
+         node("SoftmaxCrossEntropyLoss", ["y", "labels"], ["loss"])],
+        [value("x", FLOAT, ["N", 4]), value("labels", INT64, ["N"])], [value("loss", FLOAT, [])],
+        [weight("w", [4, 3], [((7 * i) % 12 - 5) / 6 for i in range(12)])], opset=17))
+    x = [math.sin(i * i) * (1 + i % 4) + i % 4 for i in range(4 * rows)]
+    labels = [r * r % 7 % 3 for r in range(rows)]
+    write_npy(where / "x.npy", "<f4", (rows, 4), array.array("f", x).tobytes())
+    write_npy(where / "labels.npy", "<i8", (rows,), array.array("q", labels).tobytes())
+    data = ("--data", f"x={where}/x.npy", "--data", f"labels={where}/labels.npy")
+    common = ("--loss", "loss", "--batch", 64, "--optimizer", "sgd:lr=0.3")
+    runs = [("--ranks", 1, "--leaves", 8, *common), ("--ranks", 1, "--micro-batches", 8, *common)]
+    runs += [("--ranks", n, "--zero", z, "--micro-batches", 8 // n, "--reduce", r, *common)
+             for n, z, r in ((2, 2, "each"), (2, 1, "last"), (4, 3, "each"), (4, 3, "last"))]
+    expect_one(session, graph, data, runs)
+    # The first loss, by hand.
+    columns = [x[c::4] for c in range(4)]
+    means = [sum(c) / rows for c in columns]
+    deviations = [math.sqrt(sum((v - m) ** 2 for v in c) / rows) for c, m in zip(columns, means, strict=True)]
+    wanted = 0
+    for r in range(rows):
+        standard = [(columns[k][r] - means[k]) / deviations[k] for k in range(4)]
+        logits = [sum(standard[k] * ((7 * (3 * k + c)) % 12 - 5) / 6 for k in range(4)) for c in range(3)]
+        wanted += (math.log(sum(map(math.exp, logits))) - logits[labels[r]]) / rows
+    session.succeed("sheaf", "compile", graph, "-o", where / "x.plan", "--ranks", 2, "--micro-batches", 4, *common)
+    session.succeed("sheaf-run", where / "x.plan", *data, "--steps", 1, "--log", where / "log")
+    found = read_log(where / "log")[0][0]["loss"]
+    expect(abs(found - wanted) <= 1e-5, f"the first loss is {found}, by hand {wanted}")
 
 
 def processes(session):

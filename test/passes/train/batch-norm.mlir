@@ -107,3 +107,53 @@ module attributes {train.ranks = 2 : i64} {
     return
   }
 }
+
+// -----
+
+// The unbiased estimate of a local variance was made for the 8 rows of the batch. A leaf has 4, and its term is
+// (4/3) / (8/7) / 2. Another use of the variance gets the plain term.
+// GLOBAL-LABEL: func.func @step(%{{[^ ]*}}: tensor<4x3xf32>{{.*}}) attributes {estimate}
+// GLOBAL: %{{[^ ]*}}, %{{[^ ]*}}, %[[VARIANCE:[^ ]*]] = train.batch_norm {{.*}} {local}
+// GLOBAL-DAG: %[[HALF:[^ ]*]] = train.constant dense<5.000000e-01>
+// GLOBAL-DAG: %[[FACTOR:[^ ]*]] = train.constant dense<0.58333
+// GLOBAL-DAG: %[[PLAIN:[^ ]*]] = train.mul %[[VARIANCE]], %[[HALF]]
+// GLOBAL-DAG: %[[ESTIMATE:[^ ]*]] = train.mul %[[VARIANCE]], %[[FACTOR]]
+// GLOBAL: train.mul %[[ESTIMATE]], %{{[^ ]*}} {train.unbiased}
+// GLOBAL: train.update @other by @running_statistics, %[[PLAIN]]
+
+// A batch norm that every leaf computes for the same rows has the batch's n.
+// GLOBAL: %{{[^ ]*}}, %{{[^ ]*}}, %[[WHOLE:[^ ]*]] = train.batch_norm {{.*}} {local}
+// GLOBAL-NEXT: train.mul %[[WHOLE]], %{{[^ ]*}} {train.unbiased}
+module attributes {train.ranks = 2 : i64} {
+  train.parameter @w : tensor<1x3xf32> {trainable = true}
+  train.parameter @table : tensor<8x3xf32> {trainable = true}
+  train.parameter @scale : tensor<3xf32> {trainable = true}
+  train.parameter @bias : tensor<3xf32> {trainable = true}
+  train.parameter @variance : tensor<3xf32> {trainable = false, train.statistics}
+  train.parameter @other : tensor<3xf32> {trainable = false, train.statistics}
+  train.parameter @table_variance : tensor<3xf32> {trainable = false, train.statistics}
+  train.optimizer @running_statistics states [] scalars [] attributes {train.statistics} {
+  ^bb0(%old: tensor<f32>, %moment: tensor<f32>):
+    train.yield %moment : tensor<f32>
+  }
+  func.func @step(%x: tensor<8x3xf32>) attributes {estimate} {
+    %scale = train.read @scale : tensor<3xf32>
+    %bias = train.read @bias : tensor<3xf32>
+    %table = train.read @table : tensor<8x3xf32>
+    %n = train.constant dense<1.14285719> : tensor<3xf32>
+    %y, %m, %v = train.batch_norm %x, %scale, %bias epsilon 1.0e-5 {local} : (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>)
+    %estimate = train.mul %v, %n {train.unbiased} : tensor<3xf32>
+    train.update @variance by @running_statistics, %estimate {train.statistics} : tensor<3xf32>
+    train.update @other by @running_statistics, %v {train.statistics} : tensor<3xf32>
+    %z, %tm, %tv = train.batch_norm %table, %scale, %bias epsilon 1.0e-5 {local} : (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>)
+    %table_estimate = train.mul %tv, %n {train.unbiased} : tensor<3xf32>
+    train.update @table_variance by @running_statistics, %table_estimate {train.statistics} : tensor<3xf32>
+    %q = train.mul %y, %y : tensor<8x3xf32>
+    %r = train.mul %z, %z : tensor<8x3xf32>
+    %l = train.reduce mean %q [0, 1] : tensor<8x3xf32> -> tensor<1x1xf32>
+    %k = train.reduce mean %r [0, 1] : tensor<8x3xf32> -> tensor<1x1xf32>
+    %loss = train.add %l, %k : tensor<1x1xf32>
+    train.loss %loss : tensor<1x1xf32>
+    return
+  }
+}

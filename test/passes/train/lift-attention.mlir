@@ -325,3 +325,159 @@ func.func @sequence_first(%q: tensor<2x4x3x8xf32>, %k: tensor<2x4x3x8xf32>, %v: 
   %r = train.reshape %t : tensor<3x2x4x8xf32> -> tensor<6x32xf32>
   return %r : tensor<6x32xf32>
 }
+
+// -----
+
+// Scores are replaced by a finite number where a data input says padding. If that hides all keys of a query, its weights
+// are uniform and it gives no gradient to query and key: its query becomes 0.
+// CHECK: train.decisions = ["lifted 1 attention with a mask"]
+// CHECK-LABEL: func.func @filled
+func.func @filled(%x: tensor<2x3x4x8xf32>, %keep: tensor<2x4xi1>) -> tensor<2x3x4x8xf32> {
+  // CHECK: train.reduce max %{{.*}} [3] : tensor<2x1x1x4xf32> -> tensor<2x1x1x1xf32>
+  // CHECK: %[[Q:.*]] = train.select {{.*}} : tensor<2x4x3x8xi1>, tensor<2x4x3x8xf32>
+  // CHECK: %[[M:.*]] = train.select {{.*}} : tensor<2x1x4x4xi1>, tensor<2x1x4x4xf32>
+  // CHECK: train.attention %[[Q]], {{.*}} mask %[[M]] scale 1.000000e+00
+  %keep4 = train.reshape %keep : tensor<2x4xi1> -> tensor<2x1x1x4xi1>
+  %visible = train.broadcast %keep4 : tensor<2x1x1x4xi1> -> tensor<2x3x4x4xi1>
+  %low = train.constant dense<-1.0e+04> : tensor<2x3x4x4xf32>
+  %x3 = train.reshape %x : tensor<2x3x4x8xf32> -> tensor<6x4x8xf32>
+  %s = train.matmul %x3, %x3 {transpose_b} : tensor<6x4x8xf32>, tensor<6x4x8xf32> -> tensor<6x4x4xf32>
+  %s4 = train.reshape %s : tensor<6x4x4xf32> -> tensor<2x3x4x4xf32>
+  %masked = train.select %visible, %s4, %low : tensor<2x3x4x4xi1>, tensor<2x3x4x4xf32>
+  %p = train.softmax %masked : tensor<2x3x4x4xf32>
+  %p3 = train.reshape %p : tensor<2x3x4x4xf32> -> tensor<6x4x4xf32>
+  %o = train.matmul %p3, %x3 : tensor<6x4x4xf32>, tensor<6x4x8xf32> -> tensor<6x4x8xf32>
+  %r = train.reshape %o : tensor<6x4x8xf32> -> tensor<2x3x4x8xf32>
+  return %r : tensor<2x3x4x8xf32>
+}
+
+// -----
+
+// A causal mask and padding, both replacing, and below a bound: together they may hide all keys. The flag would leave
+// out later keys, of which such a query has the mean, too.
+// CHECK: train.decisions = ["lifted 1 attention with a mask"]
+// CHECK-LABEL: func.func @causal_and_filled
+func.func @causal_and_filled(%x: tensor<2x3x4x8xf32>, %keep: tensor<2x4xi1>) -> tensor<2x3x4x8xf32> {
+  // CHECK: train.reduce max %{{.*}} [3] : tensor<2x1x4x4xf32> -> tensor<2x1x4x1xf32>
+  // CHECK: train.attention {{.*}} mask %{{[^ ]+}} scale 1.000000e+00 :
+  %c = train.constant dense<[[[[true, false, false, false], [true, true, false, false],
+                               [true, true, true, false], [true, true, true, true]]]]> : tensor<1x1x4x4xi1>
+  %causal = train.broadcast %c : tensor<1x1x4x4xi1> -> tensor<2x3x4x4xi1>
+  %keep4 = train.reshape %keep : tensor<2x4xi1> -> tensor<2x1x1x4xi1>
+  %visible = train.broadcast %keep4 : tensor<2x1x1x4xi1> -> tensor<2x3x4x4xi1>
+  %low = train.constant dense<-1.0e+04> : tensor<2x3x4x4xf32>
+  %bound = train.constant dense<-1.0e+09> : tensor<2x3x4x4xf32>
+  %x3 = train.reshape %x : tensor<2x3x4x8xf32> -> tensor<6x4x8xf32>
+  %s = train.matmul %x3, %x3 {transpose_b} : tensor<6x4x8xf32>, tensor<6x4x8xf32> -> tensor<6x4x4xf32>
+  %s4 = train.reshape %s : tensor<6x4x4xf32> -> tensor<2x3x4x4xf32>
+  %bounded = train.max %s4, %bound : tensor<2x3x4x4xf32>
+  %first = train.select %causal, %bounded, %low : tensor<2x3x4x4xi1>, tensor<2x3x4x4xf32>
+  %masked = train.select %visible, %first, %low : tensor<2x3x4x4xi1>, tensor<2x3x4x4xf32>
+  %p = train.softmax %masked : tensor<2x3x4x4xf32>
+  %p3 = train.reshape %p : tensor<2x3x4x4xf32> -> tensor<6x4x4xf32>
+  %o = train.matmul %p3, %x3 : tensor<6x4x4xf32>, tensor<6x4x8xf32> -> tensor<6x4x8xf32>
+  %r = train.reshape %o : tensor<6x4x8xf32> -> tensor<2x3x4x8xf32>
+  return %r : tensor<2x3x4x8xf32>
+}
+
+// -----
+
+// A mask for each query: every second one sees no key. A constant with a hole hides no whole row and needs no zeros.
+// CHECK: train.decisions = ["lifted 2 attentions with masks"]
+// CHECK-LABEL: func.func @filled_rows
+func.func @filled_rows(%x: tensor<2x4x8xf32>, %keep: tensor<2x4x4xi1>) -> (tensor<2x4x8xf32>, tensor<2x4x8xf32>) {
+  // CHECK: train.reduce max
+  // CHECK-NOT: train.reduce
+  // CHECK: return
+  %hidden = train.not %keep : tensor<2x4x4xi1>
+  %low = train.constant dense<-1.0e+04> : tensor<2x4x4xf32>
+  %s = train.matmul %x, %x {transpose_b} : tensor<2x4x8xf32>, tensor<2x4x8xf32> -> tensor<2x4x4xf32>
+  %masked = train.select %hidden, %low, %s : tensor<2x4x4xi1>, tensor<2x4x4xf32>
+  %p = train.softmax %masked : tensor<2x4x4xf32>
+  %o = train.matmul %p, %x : tensor<2x4x4xf32>, tensor<2x4x8xf32> -> tensor<2x4x8xf32>
+  %h = train.constant dense<[[[true, false, false, false], [true, true, false, true],
+                              [true, true, true, false], [true, false, true, true]]]> : tensor<1x4x4xi1>
+  %hole = train.broadcast %h : tensor<1x4x4xi1> -> tensor<2x4x4xi1>
+  %masked2 = train.select %hole, %s, %low : tensor<2x4x4xi1>, tensor<2x4x4xf32>
+  %p2 = train.softmax %masked2 : tensor<2x4x4xf32>
+  %o2 = train.matmul %p2, %x : tensor<2x4x4xf32>, tensor<2x4x8xf32> -> tensor<2x4x8xf32>
+  return %o, %o2 : tensor<2x4x8xf32>, tensor<2x4x8xf32>
+}
+
+// -----
+
+// A mask that replaces and one that is added may hide all keys of a query in two ways: no operand tells them apart.
+// Neither does one tell two numbers apart.
+// CHECK: train.decisions = ["left 2 attention(s) as written: masks of several kinds may hide all keys of a query"]
+// CHECK-LABEL: func.func @mixed
+// CHECK-NOT: train.attention
+func.func @mixed(%x: tensor<2x4x8xf32>, %padding: tensor<2x1x4xf32>, %keep: tensor<2x4x4xi1>) -> (tensor<2x4x8xf32>, tensor<2x4x8xf32>) {
+  %c = train.constant dense<[[[true, false, false, false], [true, true, false, false],
+                              [true, true, true, false], [true, true, true, true]]]> : tensor<1x4x4xi1>
+  %causal = train.broadcast %c : tensor<1x4x4xi1> -> tensor<2x4x4xi1>
+  %low = train.constant dense<-1.0e+04> : tensor<2x4x4xf32>
+  %lower = train.constant dense<-1.0e+09> : tensor<2x4x4xf32>
+  %s = train.matmul %x, %x {transpose_b} : tensor<2x4x8xf32>, tensor<2x4x8xf32> -> tensor<2x4x4xf32>
+  %replaced = train.select %causal, %s, %low : tensor<2x4x4xi1>, tensor<2x4x4xf32>
+  %added = train.broadcast %padding : tensor<2x1x4xf32> -> tensor<2x4x4xf32>
+  %masked = train.add %replaced, %added : tensor<2x4x4xf32>
+  %p = train.softmax %masked : tensor<2x4x4xf32>
+  %o = train.matmul %p, %x : tensor<2x4x4xf32>, tensor<2x4x8xf32> -> tensor<2x4x8xf32>
+  %masked2 = train.select %keep, %replaced, %lower : tensor<2x4x4xi1>, tensor<2x4x4xf32>
+  %p2 = train.softmax %masked2 : tensor<2x4x4xf32>
+  %o2 = train.matmul %p2, %x : tensor<2x4x4xf32>, tensor<2x4x8xf32> -> tensor<2x4x8xf32>
+  return %o, %o2 : tensor<2x4x8xf32>, tensor<2x4x8xf32>
+}
+
+// -----
+
+// A finite causal mask and one of data, both added: later keys count in queries that see no other, so no flag. An
+// infinite condition stays a flag.
+// CHECK: train.decisions = ["lifted 1 causal attention", "lifted 2 attentions with masks"]
+// CHECK-LABEL: func.func @added
+func.func @added(%x: tensor<2x4x8xf32>, %padding: tensor<2x1x4xf32>) -> (tensor<2x4x8xf32>, tensor<2x4x8xf32>, tensor<2x4x8xf32>) {
+  // CHECK: train.attention {{.*}} mask %{{[^ ]+}} scale 1.000000e+00 :
+  // CHECK: train.attention {{.*}} mask %{{[^ ]+}} scale 1.000000e+00 {causal} :
+  // CHECK: train.attention {{.*}} scale 1.000000e+00 {causal} :
+  %c = train.constant dense<[[[true, false, false, false], [true, true, false, false],
+                              [true, true, true, false], [true, true, true, true]]]> : tensor<1x4x4xi1>
+  %causal = train.broadcast %c : tensor<1x4x4xi1> -> tensor<2x4x4xi1>
+  %zero = train.constant dense<0.0> : tensor<2x4x4xf32>
+  %low = train.constant dense<-1.0e+09> : tensor<2x4x4xf32>
+  %infinite = train.constant dense<0xFF800000> : tensor<2x4x4xf32>
+  %s = train.matmul %x, %x {transpose_b} : tensor<2x4x8xf32>, tensor<2x4x8xf32> -> tensor<2x4x4xf32>
+  %causals = train.select %causal, %zero, %low : tensor<2x4x4xi1>, tensor<2x4x4xf32>
+  %once = train.add %s, %causals : tensor<2x4x4xf32>
+  %added = train.broadcast %padding : tensor<2x1x4xf32> -> tensor<2x4x4xf32>
+  %masked = train.add %once, %added : tensor<2x4x4xf32>
+  %p = train.softmax %masked : tensor<2x4x4xf32>
+  %o = train.matmul %p, %x : tensor<2x4x4xf32>, tensor<2x4x8xf32> -> tensor<2x4x8xf32>
+  %replaced = train.select %causal, %s, %infinite : tensor<2x4x4xi1>, tensor<2x4x4xf32>
+  %masked2 = train.add %replaced, %added : tensor<2x4x4xf32>
+  %p2 = train.softmax %masked2 : tensor<2x4x4xf32>
+  %o2 = train.matmul %p2, %x : tensor<2x4x4xf32>, tensor<2x4x8xf32> -> tensor<2x4x8xf32>
+  %filled = train.select %causal, %s, %low : tensor<2x4x4xi1>, tensor<2x4x4xf32>
+  %p3 = train.softmax %filled : tensor<2x4x4xf32>
+  %o3 = train.matmul %p3, %x : tensor<2x4x4xf32>, tensor<2x4x8xf32> -> tensor<2x4x8xf32>
+  return %o, %o2, %o3 : tensor<2x4x8xf32>, tensor<2x4x8xf32>, tensor<2x4x8xf32>
+}
+
+// -----
+
+// A bias that is not negative, within a causal mask that replaces: every query sees its own key.
+// CHECK: train.decisions = ["lifted 1 attention with a mask"]
+// CHECK-LABEL: func.func @biased
+func.func @biased(%x: tensor<2x4x8xf32>, %bias: tensor<2x4x4xf32>) -> tensor<2x4x8xf32> {
+  // CHECK: train.attention {{.*}} mask %{{[^ ]+}} scale 1.000000e+00 {causal} :
+  %c = train.constant dense<[[[true, false, false, false], [true, true, false, false],
+                              [true, true, true, false], [true, true, true, true]]]> : tensor<1x4x4xi1>
+  %causal = train.broadcast %c : tensor<1x4x4xi1> -> tensor<2x4x4xi1>
+  %low = train.constant dense<-1.0e+09> : tensor<2x4x4xf32>
+  %s = train.matmul %x, %x {transpose_b} : tensor<2x4x8xf32>, tensor<2x4x8xf32> -> tensor<2x4x4xf32>
+  %positive = train.exp %bias : tensor<2x4x4xf32>
+  %biased = train.add %s, %positive : tensor<2x4x4xf32>
+  %masked = train.select %causal, %biased, %low : tensor<2x4x4xi1>, tensor<2x4x4xf32>
+  %p = train.softmax %masked : tensor<2x4x4xf32>
+  %o = train.matmul %p, %x : tensor<2x4x4xf32>, tensor<2x4x8xf32> -> tensor<2x4x8xf32>
+  return %o : tensor<2x4x8xf32>
+}

@@ -1,13 +1,18 @@
 // The negative log-likelihood of a log-softmax, however a row's label picks its column.
 // RUN: sheaf-opt %s -split-input-file -train-lift-cross-entropy -canonicalize | FileCheck %s
 
-// A one-hot select, negated and averaged. A label outside the columns, such as -100, gave 0 and still does.
+// A one-hot select, negated and averaged. Labels outside the columns give 0, and so become those to ignore.
 // CHECK: train.decisions = ["lifted 1 cross entropy"]
 // CHECK-LABEL: func.func @one_hot
 // CHECK-SAME: (%[[X:.*]]: tensor<2x4x8xf32>, %[[L:.*]]: tensor<2x4xi64>)
 func.func @one_hot(%x: tensor<2x4x8xf32>, %labels: tensor<2x4xi64>) -> tensor<1x1xf32> {
-  // CHECK-DAG: %[[ROWS:.*]] = train.reshape %[[X]] : tensor<2x4x8xf32> -> tensor<8x8xf32>
-  // CHECK-DAG: %[[COLUMN:.*]] = train.reshape %[[L]] : tensor<2x4xi64> -> tensor<8x1xi64>
+  // CHECK-DAG: %[[IGNORED:.*]] = train.constant dense<-100> : tensor<2x4xi64>
+  // CHECK-DAG: %[[FIRST:.*]] = train.compare ge %[[L]], %{{.*}} : tensor<2x4xi64>
+  // CHECK-DAG: %[[LAST:.*]] = train.compare lt %[[L]], %{{.*}} : tensor<2x4xi64>
+  // CHECK: %[[IS:.*]] = train.and %[[FIRST]], %[[LAST]]
+  // CHECK: %[[SAFE:.*]] = train.select %[[IS]], %[[L]], %[[IGNORED]]
+  // CHECK: %[[ROWS:.*]] = train.reshape %[[X]] : tensor<2x4x8xf32> -> tensor<8x8xf32>
+  // CHECK: %[[COLUMN:.*]] = train.reshape %[[SAFE]] : tensor<2x4xi64> -> tensor<8x1xi64>
   // CHECK: %[[LOSS:.*]], %{{.*}} = train.cross_entropy %[[ROWS]], %[[COLUMN]] {ignore_index = -100 : i64}
   // CHECK-NEXT: %[[R:.*]] = train.reshape %[[LOSS]] : tensor<8x1xf32> -> tensor<2x4x1xf32>
   // CHECK-NEXT: train.reduce mean %[[R]]
@@ -27,10 +32,11 @@ func.func @one_hot(%x: tensor<2x4x8xf32>, %labels: tensor<2x4xi64>) -> tensor<1x
 
 // -----
 
-// A one-hot product with the log-softmax written out; the sign after the mean.
+// A one-hot product with the log-softmax written out; the sign after the mean. The runtime refuses labels of this input
+// that are outside the columns.
 // CHECK-LABEL: func.func @written_out
-// CHECK-SAME: (%[[X:.*]]: tensor<4x3xf32>, %[[L:.*]]: tensor<4x1xi32>)
-func.func @written_out(%x: tensor<4x3xf32>, %labels: tensor<4x1xi32>) -> tensor<1x1xf32> {
+// CHECK-SAME: (%[[X:.*]]: tensor<4x3xf32>, %[[L:.*]]: tensor<4x1xi32> {train.classes = 3 : i64})
+func.func @written_out(%x: tensor<4x3xf32>, %labels: tensor<4x1xi32> {train.classes = 3 : i64}) -> tensor<1x1xf32> {
   // CHECK: %[[LOSS:.*]], %{{.*}} = train.cross_entropy %[[X]], %[[L]]
   // CHECK-NEXT: %[[NEG:.*]] = train.neg %[[LOSS]]
   // CHECK-NEXT: %[[MEAN:.*]] = train.reduce mean %[[NEG]]

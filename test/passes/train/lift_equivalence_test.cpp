@@ -20,11 +20,16 @@ using namespace sheaf::train;
 
 constexpr double kTolerance = 2e-4;
 
-// Values that every operator in the tests is defined on: labels are columns, and no row of a mask hides everything.
+// Values that every operator in the tests is defined on: labels are columns. Every second row of a mask hides all keys,
+// and the first row hides the first one.
 Tensor someValues(RankedTensorType type, std::mt19937& random) {
   Tensor tensor = Tensor::zeros(type);
   for (double& x : tensor.f) x = std::uniform_real_distribution(-1.0, 1.0)(random);
-  for (size_t i = 0; i < tensor.i.size(); ++i) tensor.i[i] = type.getElementType().isInteger(1) ? i % 3 != 1 : i % 3;
+  const size_t columns = type.getRank() ? type.getShape().back() : 1;
+  for (size_t i = 0; i < tensor.i.size(); ++i) {
+    const size_t row = i / columns, column = i % columns;
+    tensor.i[i] = type.getElementType().isInteger(1) ? row % 2 == 0 && column % 3 != row % 3 : i % 3;
+  }
   return tensor;
 }
 
@@ -65,9 +70,12 @@ TEST_P(LiftEquivalenceTest, ValuesStay) {
     auto after = evaluateFunction(function, arguments, parameters);
     ASSERT_TRUE(succeeded(before) && succeeded(after)) << function.getSymName().str();
     for (auto [old, now] : llvm::zip_equal(before->results, after->results))
-      for (size_t i = 0; i < old.f.size(); ++i)
+      for (size_t i = 0; i < old.f.size(); ++i) {
+        // A softmax of minus infinity alone is not a number, and an attention 0.
+        if (std::isnan(old.f[i])) continue;
         ASSERT_NEAR(old.f[i], now.f[i], kTolerance * (1 + std::abs(old.f[i])))
             << function.getSymName().str() << ", element " << i;
+      }
   }
 }
 

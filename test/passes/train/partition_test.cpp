@@ -10,11 +10,11 @@
 
 #include "ir/Train/BatchNorm.h"
 #include "ir/Train/Evaluator.h"
+#include "ir/Train/Place.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "passes/train/Passes.h"
-#include "passes/train/Place.h"
 #include "test/passes/train/PartitionKinds.h"
 #include "test/passes/train/RandomOps.h"
 

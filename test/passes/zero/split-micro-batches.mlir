@@ -129,3 +129,47 @@ module attributes {train.ranks = 3 : i64, train.leaves = 3 : i64, train.micro_ba
     return
   }
 }
+
+// -----
+
+// The sum of squared distances from the batch's mean needs the sum of all rows first: a pass of its own over the
+// micro-batches, before the second one.
+
+// CHECK-LABEL: func.func @count0(%arg0: tensor<2x3xf32> {train.name = "x"})
+// CHECK-NOT: zero.accumulated
+// CHECK: zero.accumulate "terms of count 0" level 0 keep
+// CHECK-LABEL: func.func @count1
+// CHECK: zero.accumulate "terms of count 0" level 1
+// CHECK: zero.accumulate "count 0" level 0 keep
+// CHECK-LABEL: func.func @count2(%arg0: tensor<2x3xf32> {train.name = "x"})
+// CHECK: %[[MEAN:.*]] = zero.accumulated "count 0" : tensor<1x1xf32>
+// CHECK: train.broadcast %[[MEAN]]
+// CHECK-NOT: "count 0"
+// CHECK: zero.accumulate "terms of count 1" level 0 keep
+// CHECK-LABEL: func.func @count3
+// CHECK: zero.accumulated "count 0"
+// CHECK: zero.accumulate "terms of count 1" level 1
+// CHECK: zero.accumulate "count 1" level 0 keep
+// CHECK-NOT: func.func @count4
+// CHECK-LABEL: func.func @accumulate0
+// CHECK-DAG: zero.accumulated "count 0"
+// CHECK-DAG: zero.accumulated "count 1"
+module attributes {train.ranks = 2 : i64, train.leaves = 4 : i64, train.micro_batches = 2 : i64, train.batch = 8 : i64, zero.stage = 3 : i64} {
+  train.parameter @w : tensor<3x2xf32> {trainable = true}
+  zero.bucket @nested f32 elements 64 parameters [@w] offsets [0] {optimizer = @o}
+  func.func @step(%x: tensor<2x3xf32> {train.name = "x"}, %g: tensor<2x2xf32> {train.name = "g"}) {
+    %column = train.reduce sum %x [0, 1] : tensor<2x3xf32> -> tensor<1x1xf32>
+    %total = train.global_sum %column : tensor<1x1xf32>
+    %wide = train.broadcast %total : tensor<1x1xf32> -> tensor<2x3xf32>
+    %centred = train.sub %x, %wide : tensor<2x3xf32>
+    %squares = train.mul %centred, %centred : tensor<2x3xf32>
+    %spread = train.reduce sum %squares [0, 1] : tensor<2x3xf32> -> tensor<1x1xf32>
+    %variance = train.global_sum %spread : tensor<1x1xf32>
+    %divisor = train.broadcast %variance : tensor<1x1xf32> -> tensor<2x3xf32>
+    %scaled = train.div %centred, %divisor : tensor<2x3xf32>
+    %dw = train.matmul %scaled, %g {transpose_a} : tensor<2x3xf32>, tensor<2x2xf32> -> tensor<3x2xf32>
+    %reduced = zero.reduce_scatter @nested(%dw) : (tensor<3x2xf32>) -> tensor<32xf32>
+    zero.update @nested %reduced : tensor<32xf32>
+    return
+  }
+}

@@ -51,7 +51,9 @@ class Attention : public LibraryFunction {
                   resultRow = p.half ? p.e : p.resultRow;
     float* result = p.half ? results : invocation.operand<float>(result_) + resultOffset;
     float* logSumExp = invocation.operand<float>(logSumExp_) + (batch * p.h + head) * p.s + query;
-    float maximum[kQueries], sum[kQueries];
+    const float* mask = p.mask ? p.maskOf(invocation.operand<float>(mask_), batch, head) : nullptr;
+    float maximum[kQueries], sum[kQueries], bases[kQueries];
+    if (mask) p.setBases(mask, query, rows, bases);
     std::fill_n(maximum, rows, -FLT_MAX);
     std::fill_n(sum, rows, 0.0f);
     for (int64_t key = first; key < limit; key += kKeys) {
@@ -62,9 +64,7 @@ class Attention : public LibraryFunction {
           p.load(invocation, value_, (batch * p.t + key) * p.valueRow + group * p.e, p.valueRow, keys, p.e, values);
       failure.note(
           sgemm(false, true, rows, keys, p.d, p.factor, q.data, q.stride, k.data, k.stride, false, scores, kKeys));
-      if (p.mask)
-        addMask(p, p.maskOf(invocation.operand<float>(mask_), batch, head), query, rows, key, keys, scores,
-                loops().add);
+      if (mask) addMask(p, mask, bases, query, rows, key, keys, scores);
       for (int64_t row = 0; row < rows; ++row) {
         const float before = maximum[row];
         const AttentionShape::Seen seen = p.seen(query + row, key, keys);

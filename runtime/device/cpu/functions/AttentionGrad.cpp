@@ -139,7 +139,11 @@ class AttentionGrad : public LibraryFunction {
     float *scores = scratch.scores, *gradients = scratch.gradients;
     failure.note(
         sgemm(false, true, rows, keys, p.d, p.factor, q.data, q.stride, k.data, k.stride, false, scores, kKeys));
-    if (p.mask) addMask(p, at.mask, query, rows, key, keys, scores, loops().add);
+    if (p.mask) {
+      float bases[kQueries];
+      p.setBases(at.mask, query, rows, bases);
+      addMask(p, at.mask, bases, query, rows, key, keys, scores);
+    }
     failure.note(sgemm(false, true, rows, keys, p.e, 1, gradient.data, gradient.stride, v.data, v.stride, false,
                        gradients, kKeys));
     for (int64_t row = 0; row < rows; ++row) {

@@ -6,6 +6,7 @@
 
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/simd/Halves.h"
+#include "runtime/device/cpu/simd/Loops.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Tiles.h"
 
@@ -57,17 +58,28 @@ struct AttentionShape : plan::AttentionShape {
   const float* maskOf(const float* mask, int64_t batch, int64_t head) const {
     return mask + ((maskB == 1 ? 0 : batch) * maskH + (maskH == 1 ? 0 : head)) * s * t;
   }
+  // Sets the base of each of `rows` queries, over all keys that it sees: forward and backward subtract the same one.
+  void setBases(const float* mask, int64_t query, int64_t rows, float* bases) const {
+    for (int64_t row = 0; row < rows; ++row) {
+      const Seen keys = seen(query + row, 0, t);
+      bases[row] = loops().maskBase(mask + (query + row) * t + keys.first, keys.count);
+    }
+  }
 
   const bool half;  // query, key, value, result and gradients are of 16 bits
   const simd::Halves& loops16;
   const float factor;  // scale
 };
 
-// Adds a tile of the mask to a tile of scores.
-inline void addMask(const AttentionShape& shape, const float* mask, int64_t query, int64_t rows, int64_t key,
-                    int64_t keys, float* scores, void (*add)(float*, const float*, int64_t)) {
-  for (int64_t row = 0; row < rows; ++row)
-    add(scores + row * plan::kAttentionKeys, mask + (query + row) * shape.t + key, keys);
+// Adds a tile of the mask to a tile of scores, then subtracts the base of each row.
+inline void addMask(const AttentionShape& shape, const float* mask, const float* bases, int64_t query, int64_t rows,
+                    int64_t key, int64_t keys, float* scores) {
+  for (int64_t row = 0; row < rows; ++row) {
+    float* line = scores + row * plan::kAttentionKeys;
+    loops().add(line, mask + (query + row) * shape.t + key, keys);
+    if (bases[row] == 0) continue;
+    for (int64_t i = 0; i < keys; ++i) line[i] -= bases[row];
+  }
 }
 
 }  // namespace sheaf::cpu

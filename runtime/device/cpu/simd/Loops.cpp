@@ -158,6 +158,25 @@ void uniform(float* destination, int64_t count, uint64_t first, Philox key) {
   forWords(count, first, key, [=](int64_t i, uint32_t word) { destination[i] = (float(word >> 9) + 0.5f) * 0x1p-23f; });
 }
 
+float maskBase(const float* mask, int64_t count) {
+  constexpr float kHidden = -1000, kLowest = -__FLT_MAX__;  // a logarithm next to smaller numbers is exact enough
+  constexpr int64_t kBlock = 64;
+  float base = -__builtin_inff();
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t end = count - begin < kBlock ? count : begin + kBlock;
+    float top = base;
+    int visible = 0;
+#pragma omp simd reduction(max : top) reduction(| : visible)
+    for (int64_t i = begin; i < end; ++i) {
+      top = mask[i] > top ? mask[i] : top;
+      visible |= !(mask[i] <= kHidden);  // a NaN, too
+    }
+    if (visible) return 0;
+    base = top;
+  }
+  return base >= kLowest ? base : 0;
+}
+
 float softmaxRow(float* scores, int64_t seen, int64_t keys, float* maximum) {
   float top = *maximum;
 #pragma omp simd reduction(max : top)
@@ -231,6 +250,7 @@ const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL) = {add,
                                                    transpose,
                                                    dropout,
                                                    uniform,
+                                                   maskBase,
                                                    softmaxRow,
                                                    scale,
                                                    softmaxGradientRow,

@@ -38,6 +38,7 @@ struct AttentionProblem {
   // Of the gradient only.
   HeadRows gradient, queryGradient, keyGradient, valueGradient;
   float* delta;  // [b, h, s]: the dot product of result and gradient of each query
+  float* base;   // [b, h, s], with a mask only: see maskBase; set by the calls
   bool vectors;  // every row and head that is read begins at a multiple of 16 bytes; set by the calls
 };
 

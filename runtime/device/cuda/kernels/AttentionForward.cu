@@ -118,9 +118,11 @@ __global__ void __launch_bounds__(kAttentionThreads) forwardKernel(const Attenti
     sum += __shfl_xor_sync(kWholeWarp, sum, 2);
     factors[row] = sum == 0 ? 0.0f : 1 / sum;  // 0: it sees nothing
     const int at = rowOfWarp + lane / 4 + row * 8;
-    if (lane % 4 == 0 && columnOfWarp == 0 && at < rows)
-      p.logSumExp[(batch * p.h + head) * p.s + first + at] =
-          sum == 0 ? -INFINITY : running.maximum[row] * kLogOf2 + logf(sum);
+    if (lane % 4 == 0 && columnOfWarp == 0 && at < rows) {
+      const int64_t query = (batch * p.h + head) * p.s + first + at;
+      const float maximum = p.mask ? running.maximum[row] - p.base[query] : running.maximum[row];
+      p.logSumExp[query] = sum == 0 ? -INFINITY : maximum * kLogOf2 + logf(sum);
+    }
   }
   T* result = static_cast<T*>(p.result.data) + (batch * p.s + first + rowOfWarp) * p.result.row + head * p.e;
   storeRows(sums, factors, result + columnOfWarp, p.result.row, rows - rowOfWarp, e - columnOfWarp);
@@ -145,6 +147,8 @@ cudaError_t runOfType(cudaStream_t stream, const AttentionProblem& p) {
 
 cudaError_t attention(cudaStream_t stream, AttentionProblem p) {
   setSeen(p);
+  p.base = p.logSumExp;  // each base is read before its log-sum-exp is written
+  if (cudaError_t error = setBases(stream, p); error != cudaSuccess) return error;
   p.vectors = aligned(p, p.query, p.d) && aligned(p, p.key, p.d) && aligned(p, p.value, p.e);
   return withType(p.type, [&](auto type) { return runOfType<decltype(type)>(stream, p); });
 }

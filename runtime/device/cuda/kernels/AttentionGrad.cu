@@ -10,8 +10,8 @@ struct Gradient : TileSizes<T, kWidth> {
   using Sizes = TileSizes<T, kWidth>;
   static constexpr int kKept = Sizes::kRows * Sizes::kStride, kPassing = Sizes::kStreamed * Sizes::kStride;
   static constexpr size_t kTileBytes = (2 * kKept + Sizes::kStages * 2 * kPassing) * sizeof(T);
-  // Then, for each stage, the log-sum-exp and the delta of the queries that pass; then what f32 warps turn around.
-  static constexpr size_t kRowFloats = Sizes::kStages * 2 * Sizes::kStreamed;
+  // Then, for each stage, log-sum-exp, delta and base of the queries that pass; then what f32 warps turn around.
+  static constexpr size_t kRowFloats = Sizes::kStages * 3 * Sizes::kStreamed;
   static constexpr size_t kBytes =
       kTileBytes + (kRowFloats + kAttentionWarps * Sizes::stage(Sizes::kStreamed)) * sizeof(float);
 };
@@ -70,11 +70,12 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) keyGradientKernel(const 
       loadTile<T, kStreamed, kWidth>(tile + Sizes::kPassing,
                                      static_cast<const T*>(p.gradient.data) + token * p.gradient.row + head * p.e,
                                      p.gradient.row, count, e, p.vectors);
-      float* ofRows = passingRows + step % kStages * 2 * kStreamed;
+      float* ofRows = passingRows + step % kStages * 3 * kStreamed;
       const int64_t at = (batch * p.h + head) * p.s + query;
       for (int i = threadIdx.x; i < kStreamed; i += kAttentionThreads) {
         ofRows[i] = i < count ? p.logSumExp[at + i] : -INFINITY;
         ofRows[kStreamed + i] = i < count ? p.delta[at + i] : 0.0f;
+        if (p.mask) ofRows[2 * kStreamed + i] = i < count ? p.base[at + i] : 0.0f;
       }
     }
     commitCopies();
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) keyGradientKernel(const 
     awaitCopies<kStages - 1>();
     __syncthreads();
     const T *queries = passing + step % kStages * 2 * Sizes::kPassing, *gradients = queries + Sizes::kPassing;
-    const float* ofRows = passingRows + step % kStages * 2 * kStreamed;
+    const float* ofRows = passingRows + step % kStages * 3 * kStreamed;
     const int64_t query = (firstTile + step % tiles) * kStreamed, key = first + rowOfWarp;
     const Scores scores(p, batch, group * heads + step / tiles);
     float weights[kStreamed / 8][4] = {}, slopes[kStreamed / 8][4] = {};
@@ -100,8 +101,10 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) keyGradientKernel(const 
         const int down = lane / 4 + i / 2 * 8, across = j * 8 + lane % 4 * 2 + i % 2;
         const float logSumExp = ofRows[across];
         const bool seen = logSumExp != -INFINITY && (whole || scores.sees(query + across, key + down));
+        const float base = p.mask ? ofRows[2 * kStreamed + across] : 0.0f;
         weights[j][i] =
-            seen ? exponential2(scores.score(weights[j][i], query + across, key + down) - inBase2(logSumExp)) : 0.0f;
+            seen ? exponential2(scores.score(weights[j][i], query + across, key + down) - base - inBase2(logSumExp))
+                 : 0.0f;
       }
     multiplyWeights<kWidth, kColumns / 8, kStreamed>(valueSums, weights, gradients + columnOfWarp, stage);
     multiplyRows<kStreamed / 8, kWidth>(slopes, values + rowOfWarp * kStride, gradients);
@@ -169,13 +172,14 @@ __global__ void __launch_bounds__(kAttentionThreads, sizeof(T) == 2 && kWidth <=
   };
   load(start);
 
-  float logSumExp[2], delta[2];
+  float logSumExp[2], delta[2], base[2];
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const int at = rowOfWarp + lane / 4 + row * 8;
     const int64_t query = (batch * p.h + head) * p.s + first + at;
     logSumExp[row] = at < rows ? p.logSumExp[query] : -INFINITY;
     delta[row] = at < rows ? p.delta[query] : 0.0f;
+    base[row] = p.mask && at < rows ? p.base[query] : 0.0f;
   }
   float sums[kColumns / 8][4] = {};
   for (int64_t from = start; from < limit; from += kStreamed) {
@@ -195,7 +199,8 @@ __global__ void __launch_bounds__(kAttentionThreads, sizeof(T) == 2 && kWidth <=
         const int64_t row = query + lane / 4 + i / 2 * 8, column = from + j * 8 + lane % 4 * 2 + i % 2;
         const bool seen = logSumExp[i / 2] != -INFINITY && (whole || scores.sees(row, column));
         const float weight =
-            seen ? exponential2(scores.score(weights[j][i], row, column) - inBase2(logSumExp[i / 2])) : 0.0f;
+            seen ? exponential2(scores.score(weights[j][i], row, column) - base[i / 2] - inBase2(logSumExp[i / 2]))
+                 : 0.0f;
         slopes[j][i] = weight == 0 ? 0.0f : weight * (slopes[j][i] - delta[i / 2]);
       }
     multiplyWeights<kWidth, kColumns / 8, kStreamed>(sums, slopes, keys + columnOfWarp, stage);
@@ -236,6 +241,8 @@ cudaError_t runOfType(cudaStream_t stream, const AttentionProblem& p) {
 
 cudaError_t attentionGrad(cudaStream_t stream, AttentionProblem p) {
   setSeen(p);
+  p.base = p.delta + p.b * p.h * p.s;
+  if (cudaError_t error = setBases(stream, p); error != cudaSuccess) return error;
   p.vectors =
       aligned(p, p.query, p.d) && aligned(p, p.key, p.d) && aligned(p, p.value, p.e) && aligned(p, p.gradient, p.e);
   return withType(p.type, [&](auto type) { return runOfType<decltype(type)>(stream, p); });

@@ -188,6 +188,13 @@ __device__ inline int64_t firstKeySeen(const AttentionProblem& p, int64_t begin,
   return p.window ? most<int64_t>(begin + p.t - p.s + 1 - p.window, 0) / tile * tile : 0;
 }
 
+// The base of a query's scores in units of log2(e): the largest number of the mask among the keys that it sees if that
+// hides, else 0. The log-sum-exp is of scores less this base, since the sum of exponentials would vanish next to it.
+__device__ inline float maskBase(float largest) {
+  constexpr float kHidden = -1000;  // a logarithm next to smaller numbers is exact enough
+  return largest <= kHidden && largest >= -FLT_MAX ? inBase2(largest) : 0.0f;
+}
+
 // The scores of one query head as its warps see them. What all heads share stays in the kernel's parameters, which take
 // no registers.
 struct Scores {
@@ -212,6 +219,31 @@ struct Scores {
   const float* mask;
   float scale;
 };
+
+// Sets the bases, a warp for each query of each head: its lanes read the mask together, up to the first key that is not
+// hidden.
+static __global__ void __launch_bounds__(kAttentionThreads) baseKernel(const AttentionProblem p) {
+  const int lane = threadIdx.x % kWarp;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * kAttentionWarps + threadIdx.x / kWarp;
+  if (item >= p.b * p.h * p.s) return;
+  const int64_t query = item % p.s, head = item / p.s % p.h, limit = keysSeen(p, query + 1);
+  const float* mask = p.mask + item / p.s / p.h * p.maskBatch + head * p.maskHead + query * p.t;
+  float largest = -INFINITY;
+  for (int64_t key = firstKeySeen(p, query, 1); key < limit; key += kWarp) {
+    if (key + lane < limit) largest = fmaxf(largest, mask[key + lane]);
+    if (ballot(largest > -INFINITY && maskBase(largest) == 0)) break;
+  }
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(kWholeWarp, largest, distance));
+  if (lane == 0) p.base[item] = maskBase(largest);
+}
+
+inline cudaError_t setBases(cudaStream_t stream, const AttentionProblem& p) {
+  if (!p.mask) return cudaSuccess;
+  const int64_t blocks = (p.b * p.h * p.s + kAttentionWarps - 1) / kAttentionWarps;
+  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
+  return launch(baseKernel, {dim3(static_cast<unsigned>(blocks)), dim3(kAttentionThreads), 0}, stream, p);
+}
 
 // Sets what the kernels take from the shape.
 inline void setSeen(AttentionProblem& p) {

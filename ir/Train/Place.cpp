@@ -1,4 +1,4 @@
-#include "passes/train/Place.h"
+#include "ir/Train/Place.h"
 
 #include <algorithm>
 #include <functional>

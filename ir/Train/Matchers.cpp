@@ -1,4 +1,4 @@
-#include "passes/train/Matchers.h"
+#include "ir/Train/Matchers.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"

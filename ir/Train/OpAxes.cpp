@@ -1,4 +1,4 @@
-#include "passes/train/OpAxes.h"
+#include "ir/Train/OpAxes.h"
 
 #include "ir/Train/BatchNorm.h"
 #include "ir/Train/StopGradient.h"
