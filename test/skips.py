@@ -86,7 +86,7 @@ ALLOWED = (
     Allowed("lit", r".*structure/linked\.test", lambda m: m.sanitized),
     # Instrumented tools are slow, keep shadow memory of their own and need their sanitizer's library.
     Allowed("end to end", r"(kernels|precision|kit)/.*", lambda m: m.sanitized, "instrumented (tools|devices) would take long|a large model"),
-    Allowed("end to end", r"memory/.*", lambda m: m.sanitized, "shadow memory"),
+    Allowed("end to end", r"(memory/.*|endings/memory)", lambda m: m.sanitized, "shadow memory"),
     Allowed("end to end", r"(dist|installing)/.*", lambda m: m.sanitized, "their sanitizer's library"),
 )
 

@@ -74,6 +74,8 @@ def threads(session):
 
 def memory(session):
     """Processes that may have little address space."""
+    if session.slowdown > 1:
+        raise Skip("sanitizers keep shadow memory of their own")
     said = []
     for mib in (60, 100, 140, 200, 300, 450):
         ends = Processes(session, 1, 4, limit=3, limits={resource.RLIMIT_AS: mib * MIB}).ends(20 * session.slowdown)
