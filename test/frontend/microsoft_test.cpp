@@ -175,7 +175,9 @@ TEST(Artifacts, TheOptimizerClipsAsItsGraphDoes) {
       ASSERT_TRUE(norm);
       EXPECT_EQ(norm.getValueAsDouble(), 0.25);
       auto optimizer = (*i.module)->getAttrOfType<mlir::StringAttr>("train.default_optimizer");
-      EXPECT_EQ(optimizer.str(), sgd ? "sgd" : "adamw_hf:beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0.01");
+      EXPECT_EQ(
+          optimizer.str(),
+          sgd ? "sgd" : "adamw_hf:beta1=0.899999976,beta2=0.999000013,eps=9.99999994e-09,weight_decay=0.00999999978");
     }
   }
   const Artifacts usual([](ModelBuilder& m) { clip(m), adamW(m, "clipped"); });

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -215,14 +216,14 @@ TEST(NewFiles, TemporaryNames) {
 TEST(FileLock, IsHeldByOneAndLeavesNoFile) {
   TemporaryFolder where;
   const std::string path = where / ".lock";
-  int inside = 0, most = 0, times = 0;
+  std::atomic<int> inside = 0, most = 0, times = 0;  // ThreadSanitizer does not know what a file's lock orders
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 8; ++thread)
     threads.emplace_back([&] {
       for (int i = 0; i < 20; ++i) {
         Expected<FileLock> lock = FileLock::take(path);
         ASSERT_TRUE(lock.ok()) << lock.status().message();
-        most = std::max(most, ++inside);
+        most = std::max<int>(most, ++inside);
         std::this_thread::sleep_for(std::chrono::microseconds(200));
         ++times;
         --inside;
