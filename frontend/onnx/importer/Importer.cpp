@@ -19,7 +19,7 @@ constexpr int64_t kMaxNodes = 1 << 19;
 constexpr size_t kMaxCalls = 64;
 // Ops of a step, before it is differentiated. The largest models that are trained have some 10,000.
 constexpr int64_t kMaxOps = 1 << 16;
-// What takes as long as importing a node, and counts as one: copying so many tensors of a sequence.
+// Copying so many tensors of a sequence takes as long as importing a node, and counts as one.
 constexpr size_t kCopiedPerNode = 16;
 // Constants of the model up to this many elements are read; larger ones become frozen parameters.
 constexpr int64_t kMaxConstant = 1 << 20;

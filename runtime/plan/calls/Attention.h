@@ -105,8 +105,7 @@ struct Schema<AttentionCall> {
   static constexpr std::string_view kText =
       "result = softmax(scale query key^T + mask) value, and the logarithm of the sum of each query's exponentials; a "
       "query that sees no key has the result 0. If the largest number of the mask that a query sees is finite and "
-      "-1000 "
-      "or less, the logarithm is of scores less this number.";
+      "-1000 or less, the logarithm is of scores less this number.";
   static constexpr auto kFields = kAttentionFields;
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
       kQueryOperand<Call>,
