@@ -4,6 +4,7 @@
 
 #include "ir/Train/EvaluatorDetail.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "runtime/plan/calls/HidingMask.h"
 
 using namespace mlir;
 using namespace sheaf::train;
@@ -12,8 +13,6 @@ using namespace sheaf::train::evaluator;
 namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
-// A query whose mask is nowhere larger has scores less its largest number: the logarithm would vanish next to it.
-constexpr double kHidden = -1000;
 
 // Sizes and strides of query [B, S, H, D], key [B, T, G, D], value [B, T, G, E] and mask [1 or B, 1 or H, S, T].
 struct Geometry {
@@ -60,7 +59,7 @@ struct Geometry {
     double top = kMinusInfinity;
     for (int64_t j = 0; mask && j < T; ++j) {
       if (!sees(i, j)) continue;
-      if (!(masked(b, i, j, h) <= kHidden)) return 0;
+      if (!(masked(b, i, j, h) <= sheaf::plan::kHidingMask)) return 0;
       top = std::max(top, masked(b, i, j, h));
     }
     return top == kMinusInfinity ? 0 : top;

@@ -172,6 +172,11 @@ Imported import(const ModelBuilder& model, frontend::ImportOptions options) {
   return result;
 }
 
+std::string errorOf(const ModelBuilder& model, frontend::ImportOptions options) {
+  const Imported imported = import(model, std::move(options));
+  return imported.errors.empty() ? "" : imported.errors.front();
+}
+
 frontend::ImportOptions withBatch(int64_t batch, int64_t ranks) {
   frontend::ImportOptions options;
   options.batch = batch;

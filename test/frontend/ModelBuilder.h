@@ -69,5 +69,7 @@ struct Imported {
 Imported import(const std::string& path, frontend::ImportOptions options = {});
 Imported import(const ModelBuilder& model, frontend::ImportOptions options = {});
 frontend::ImportOptions withBatch(int64_t batch, int64_t ranks = 1);
+// The first error of an import; "" if there is none.
+std::string errorOf(const ModelBuilder& model, frontend::ImportOptions options = withBatch(1));
 
 }  // namespace sheaf::test

@@ -1,5 +1,7 @@
 #include "test/frontend/Reference.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -78,6 +80,13 @@ double firstLoss(ModuleOp module, const std::string& folder, const std::string& 
   auto result = train::evaluateFunction(step, arguments, readParameters(module, folder));
   if (failed(result) || !result->loss) return std::numeric_limits<double>::quiet_NaN();
   return result->loss->f[0];
+}
+
+double lossOf(const ModelBuilder& model) {
+  const std::string path = model.save();
+  Imported imported = import(path, withBatch(1));
+  for (const std::string& error : imported.errors) ADD_FAILURE() << error;
+  return imported.module ? firstLoss(*imported.module, path.substr(0, path.rfind('/')), "") : std::nan("");
 }
 
 }  // namespace sheaf::test

@@ -6,6 +6,7 @@
 
 #include "ir/Train/Evaluator.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "test/frontend/ModelBuilder.h"
 
 namespace sheaf::test {
 
@@ -17,5 +18,8 @@ std::map<std::string, train::Tensor> readParameters(mlir::ModuleOp module, const
 
 // The loss of the first step in f64. Inputs are read from FOLDER/PREFIX.NAME.npy; without a prefix they are zero.
 double firstLoss(mlir::ModuleOp module, const std::string& folder, const std::string& prefix);
+
+// firstLoss of a model with a batch of 1 and inputs of zeros. Errors of the import fail the test, and give NaN.
+double lossOf(const ModelBuilder& model);
 
 }  // namespace sheaf::test

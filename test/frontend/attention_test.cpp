@@ -1,9 +1,6 @@
 // Attention's masks and windows at the edges of what ONNX's specification says.
 #include <gmock/gmock.h>
 
-#include <cmath>
-
-#include "ir/Train/TrainDialect.h"
 #include "test/frontend/ModelBuilder.h"
 #include "test/frontend/Reference.h"
 
@@ -29,13 +26,6 @@ ModelBuilder attention(int64_t opset, const std::string& mask = "") {
   setInteger(m.node("ReduceSum", {"x"}, {"zero"}), "keepdims", 0);
   m.node("Add", {"sum", "zero"}, {"loss"});
   return m;
-}
-
-double lossOf(const ModelBuilder& m) {
-  const std::string path = m.save();
-  Imported imported = import(path, withBatch(1));
-  for (const std::string& error : imported.errors) ADD_FAILURE() << error;
-  return imported.module ? firstLoss(*imported.module, path.substr(0, path.rfind('/')), "") : std::nan("");
 }
 
 TEST(Attention, WindowsLargerThanTheSequenceHideNothing) {

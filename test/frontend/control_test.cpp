@@ -1,10 +1,6 @@
 // What is unrolled: loops, scans and recurrences; einsum's products; and inputs that are constants.
 #include <gmock/gmock.h>
 
-#include <cmath>
-
-#include "ir/Train/TrainDialect.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "test/frontend/ModelBuilder.h"
 #include "test/frontend/Reference.h"
 
@@ -12,18 +8,6 @@ using ::testing::HasSubstr;
 
 namespace sheaf::test {
 namespace {
-
-double lossOf(const ModelBuilder& m) {
-  std::string path = m.save();
-  Imported imported = import(path, withBatch(1));
-  if (!imported.module) return std::nan("");
-  return firstLoss(*imported.module, path.substr(0, path.rfind('/')), "");
-}
-
-std::string errorOf(const ModelBuilder& m, frontend::ImportOptions options = withBatch(1)) {
-  Imported imported = import(m, options);
-  return imported.errors.empty() ? "" : imported.errors[0];
-}
 
 // y = w doubled by a Loop `trips` times (empty: without a trip count or a condition); loss = sum(y) + 0 * x.
 ModelBuilder doubling(std::vector<int64_t> trips) {

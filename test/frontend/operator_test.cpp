@@ -15,13 +15,6 @@ namespace sheaf::test {
 namespace {
 
 // The loss with inputs of zero: the sum of the operator's result.
-double lossOf(const ModelBuilder& m) {
-  std::string path = m.save();
-  Imported imported = import(path, withBatch(1));
-  if (!imported.module) return std::nan("");
-  return firstLoss(*imported.module, path.substr(0, path.rfind('/')), "");
-}
-
 TEST(Operators, AxesAsAttributeAndAsInput) {
   ModelBuilder attribute = ModelBuilder::unary("ReduceMax", 13, {2, 2}, {1, 5, 2, 3});
   setIntegers(*attribute.graph().mutable_node(0), "axes", {-1});

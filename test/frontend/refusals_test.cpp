@@ -18,17 +18,6 @@ using ::testing::HasSubstr;
 namespace sheaf::test {
 namespace {
 
-std::string errorOf(const ModelBuilder& m, int64_t batch = 1) {
-  Imported imported = import(m, withBatch(batch));
-  return imported.errors.empty() ? "" : imported.errors[0];
-}
-
-double lossOf(const ModelBuilder& m) {
-  std::string path = m.save();
-  Imported imported = import(path, withBatch(1));
-  return imported.module ? firstLoss(*imported.module, path.substr(0, path.rfind('/')), "") : std::nan("");
-}
-
 onnx::GraphProto& subgraphOf(onnx::NodeProto& node, const std::string& name, const Names& inputs,
                              const Names& outputs) {
   onnx::AttributeProto& a = *node.add_attribute();
@@ -67,13 +56,15 @@ TEST(IndicesOutOfRange, KnownOnesAreErrorsOfTheImport) {
     return errorOf(m);
   };
   EXPECT_EQ(gathered("GatherND", {2, 2}, {1, -3, -2, 2}), "");
-  EXPECT_THAT(gathered("GatherND", {1, 2}, {0, 4}), HasSubstr("index 4 is out of range for a dimension of 3"));
-  EXPECT_THAT(gathered("GatherND", {1, 2}, {1, -5}), HasSubstr("index -5 is out of range for a dimension of 3"));
-  EXPECT_THAT(gathered("GatherND", {1, 2}, {-3, 0}), HasSubstr("index -3 is out of range for a dimension of 2"));
+  EXPECT_THAT(gathered("GatherND", {1, 2}, {0, 4}), HasSubstr("index 4 is out of range for dimension 1 of [2x3]"));
+  EXPECT_THAT(gathered("GatherND", {1, 2}, {1, -5}), HasSubstr("index -5 is out of range for dimension 1 of [2x3]"));
+  EXPECT_THAT(gathered("GatherND", {1, 2}, {-3, 0}), HasSubstr("index -3 is out of range for dimension 0 of [2x3]"));
   // The first column counts the rows; there is one column.
-  EXPECT_THAT(gathered("GatherND", {2, 2}, {0, 1, 1, -5}), HasSubstr("index -5 is out of range for a dimension of 3"));
-  EXPECT_THAT(gathered("GatherND", {2, 1}, {0, -3}), HasSubstr("index -3 is out of range for a dimension of 2"));
-  EXPECT_THAT(gathered("GatherElements", {1, 3}, {0, 2, 1}), HasSubstr("index 2 is out of range for a dimension of 2"));
+  EXPECT_THAT(gathered("GatherND", {2, 2}, {0, 1, 1, -5}),
+              HasSubstr("index -5 is out of range for dimension 1 of [2x3]"));
+  EXPECT_THAT(gathered("GatherND", {2, 1}, {0, -3}), HasSubstr("index -3 is out of range for dimension 0 of [2x3]"));
+  EXPECT_THAT(gathered("GatherElements", {1, 3}, {0, 2, 1}),
+              HasSubstr("index 2 is out of range for dimension 0 of [2x3]"));
 }
 
 TEST(IndicesOutOfRange, DataHaveNoValue) {

@@ -209,11 +209,6 @@ onnx::NodeProto& node(ModelBuilder& m) {
   return *m.graph().mutable_node(1);
 }
 
-std::string errorOf(const ModelBuilder& m) {
-  Imports imports;
-  return imports.errorOf(m.model);
-}
-
 AttributeProto& add(onnx::NodeProto& node, const std::string& name, Type type) {
   AttributeProto& a = *node.add_attribute();
   a.set_name(name);

@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "ir/Train/TrainDialect.h"
 #include "test/frontend/ModelBuilder.h"
 #include "test/frontend/Reference.h"
 
@@ -15,21 +14,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The loss with inputs of zero: the sum of the node's result.
-double lossOf(const ModelBuilder& m) {
-  const std::string path = m.save();
-  Imported imported = import(path, withBatch(1));
-  for (const std::string& error : imported.errors) ADD_FAILURE() << error;
-  if (!imported.module) return std::nan("");
-  return firstLoss(*imported.module, path.substr(0, path.rfind('/')), "");
-}
-
 onnx::NodeProto& first(ModelBuilder& m) {
   return *m.graph().mutable_node(0);
-}
-
-std::string errorOf(const ModelBuilder& m) {
-  const Imported imported = import(m, withBatch(1));
-  return imported.errors.empty() ? "" : imported.errors.front();
 }
 
 // loss = sum(y) + sum(x) + sum(p), x [N], with a parameter p of zero: what is known trains nothing.

@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "ir/Train/TrainDialect.h"
 #include "test/frontend/ModelBuilder.h"
 #include "test/frontend/Reference.h"
 
@@ -13,18 +12,6 @@ namespace sheaf::test {
 namespace {
 
 // The loss with inputs of zero.
-double lossOf(const ModelBuilder& m) {
-  const std::string path = m.save();
-  Imported imported = import(path, withBatch(1));
-  for (const std::string& error : imported.errors) ADD_FAILURE() << error;
-  return imported.module ? firstLoss(*imported.module, path.substr(0, path.rfind('/')), "") : std::nan("");
-}
-
-std::string errorOf(const ModelBuilder& m) {
-  const Imported imported = import(m, withBatch(1));
-  return imported.errors.empty() ? "" : imported.errors.front();
-}
-
 onnx::NodeProto& first(ModelBuilder& m) {
   return *m.graph().mutable_node(0);
 }

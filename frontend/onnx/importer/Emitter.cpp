@@ -18,6 +18,10 @@ int64_t Tensor::count() const {
   return elementCount(shape()).value_or(kMaxGlobalElements);
 }
 
+int64_t Tensor::storedCount() const {
+  return known ? elementCount(known->stored).value_or(0) : 0;
+}
+
 Value Emitter::materialize(const Tensor& x) {
   if (!x.constant()) return x.value();
   const Constant& c = *x.constant();
@@ -79,7 +83,7 @@ Tensor Emitter::evaluate(Operation* op, ArrayRef<Tensor> operands) {
   // Columns of indices, of rows and of positions in them: each is small by itself, and slice() gives it back.
   if (isa<train::ConcatOp>(op) && evaluation.elements() > kMaxJoined) {
     int64_t stored = 0;
-    for (const Constant& x : constants) stored += *elementCount(x.stored);
+    for (const Tensor& x : operands) stored += x.storedCount();
     if (evaluation.elements() > 2 * stored) return {};
   }
   // What has no value is left to be computed, as if the operands were data.
@@ -97,13 +101,15 @@ Tensor Emitter::floats(Type element, ArrayRef<int64_t> shape, ArrayRef<double> v
   return cast(*Constant::fromBytes(type(shape, builder.getF64Type()), bytes), element);
 }
 
+bool Emitter::checkRank(int64_t rank) {
+  if (rank <= kMaxRank) return true;
+  error() << "a tensor of " << rank << " dimensions is out of range; at most " << kMaxRank << " are supported";
+  return false;
+}
+
 bool Emitter::checkShape(ArrayRef<int64_t> shape) {
   if (elementCount(shape)) return true;
-  if (int64_t(shape.size()) > kMaxRank)
-    error() << "a tensor of " << shape.size() << " dimensions is out of range; at most " << kMaxRank
-            << " are supported";
-  else
-    error() << "a tensor of this size is out of range";
+  if (checkRank(shape.size())) error() << "a tensor of this size is out of range";
   return false;
 }
 
@@ -126,6 +132,16 @@ static std::string text(Type type) {
   std::string result;
   llvm::raw_string_ostream(result) << type;
   return result;
+}
+
+bool Emitter::checkIndices(const Tensor& indices, ArrayRef<int64_t> shape, int64_t axis) {
+  if (!indices.constant() || indices.count() == 0) return true;
+  for (int64_t i : indices.constant()->storedElements().i)
+    if (i < -shape[axis] || i >= shape[axis]) {
+      error() << "index " << i << " is out of range for dimension " << axis << " of " << text(shape);
+      return false;
+    }
+  return true;
 }
 
 std::optional<Shape> Emitter::broadcastShape(ArrayRef<Tensor> operands) {
@@ -163,21 +179,29 @@ Tensor Emitter::expand(const Tensor& x, ArrayRef<int64_t> shape) {
                [&](ValueRange v) { return train::BroadcastOp::create(builder, loc, type(shape, x.elementType()), v); });
 }
 
+bool Emitter::checkAccepted(const Tensor& x, Accepts accepts) {
+  if (accepts(x.elementType())) return true;
+  error() << "elements of type " << x.elementType() << " are not supported here";
+  return false;
+}
+
+bool Emitter::checkSameType(const Tensor& x, const Tensor& y) {
+  if (x.elementType() == y.elementType()) return true;
+  mismatch("operands have different element types " + text(x.elementType()) + " and " + text(y.elementType()));
+  return false;
+}
+
 Tensor Emitter::unary(const Tensor& x, Accepts accepts, Create create) {
   if (!x) return {};
-  if (!accepts(x.elementType()))
-    return error() << "elements of type " << x.elementType() << " are not supported here", Tensor();
+  if (!checkAccepted(x, accepts)) return {};
   return apply({x}, create);
 }
 
 Tensor Emitter::binary(const Tensor& x, const Tensor& y, Accepts accepts, Create create) {
   auto shape = broadcastShape({x, y});
   if (!shape) return {};
-  if (x.elementType() != y.elementType())
-    return mismatch("operands have different element types " + text(x.elementType()) + " and " + text(y.elementType())),
-           Tensor();
-  if (!accepts(x.elementType()))
-    return error() << "elements of type " << x.elementType() << " are not supported here", Tensor();
+  if (!checkSameType(x, y)) return {};
+  if (!checkAccepted(x, accepts)) return {};
   return apply({expand(x, *shape), expand(y, *shape)}, create);
 }
 
@@ -189,9 +213,7 @@ Tensor Emitter::mod(const Tensor& x, const Tensor& y, bool fmod) {
 Tensor Emitter::compare(train::ComparePredicate predicate, Tensor x, Tensor y) {
   auto shape = broadcastShape({x, y});
   if (!shape) return {};
-  if (x.elementType() != y.elementType())
-    return mismatch("operands have different element types " + text(x.elementType()) + " and " + text(y.elementType())),
-           Tensor();
+  if (!checkSameType(x, y)) return {};
   return apply({expand(x, *shape), expand(y, *shape)},
                [&](ValueRange v) { return train::CompareOp::create(builder, loc, predicate, v[0], v[1]); });
 }
@@ -333,77 +355,12 @@ Tensor Emitter::concat(ArrayRef<Tensor> operands, int64_t axis) {
     if (!fits) return mismatch("operands must agree in element type and in shape but along the axis"), Tensor();
     if (x.dim(axis)) parts.push_back(x);
   }
-  if (parts.empty()) return operands[0];
-  if (parts.size() == 1) return parts[0];
+  if (parts.size() <= 1) return parts.empty() ? operands[0] : parts[0];
   Shape shape(parts[0].shape());
   shape[axis] = 0;
   for (const Tensor& x : parts) shape[axis] += x.dim(axis);
   if (!checkShape(shape)) return {};
   return apply(parts, [&](ValueRange v) { return train::ConcatOp::create(builder, loc, v, axis); });
-}
-
-Tensor Emitter::wideIndices(const Tensor& indices) {
-  if (!indices) return {};
-  if (indices.isFloat() || indices.isBool()) return error() << "indices must be integers", Tensor();
-  bool wide = indices.elementType().isInteger(32) || indices.elementType().isInteger(64);
-  return wide ? indices : cast(indices, builder.getI64Type());
-}
-
-Tensor Emitter::gatherElements(const Tensor& data, Tensor indices, int64_t axis) {
-  return apply({data, wideIndices(indices)},
-               [&](ValueRange v) { return train::GatherElementsOp::create(builder, loc, v[0], v[1], axis); });
-}
-
-Tensor Emitter::gatherWithin(const Tensor& data, const Tensor& positions) {
-  if (!data || !positions) return {};
-  const int64_t n = positions.dim(0);
-  Shape each(data.rank(), 1), shape(positions.shape());
-  each[0] = n, each[1] = n ? positions.count() / n : 0;
-  llvm::append_range(shape, data.shape().drop_front(2));
-  return reshape(gatherElements(data, reshape(positions, each), 1), shape);
-}
-
-Tensor Emitter::scatter(train::ScatterKind kind, const Tensor& data, Tensor indices, const Tensor& update,
-                        int64_t axis) {
-  return apply({wideIndices(indices), update, data}, [&](ValueRange v) {
-    return train::ScatterOp::create(builder, loc, v[2].getType(), kind, v[0], v[1], v[2], axis);
-  });
-}
-
-Tensor Emitter::scatterIntoZeros(ArrayRef<int64_t> shape, Tensor indices, const Tensor& update, int64_t axis) {
-  if (!update) return {};
-  return apply({wideIndices(indices), update}, [&](ValueRange v) {
-    return train::ScatterOp::create(builder, loc, type(shape, update.elementType()), train::ScatterKind::replace, v[0],
-                                    v[1], Value(), axis);
-  });
-}
-
-Tensor Emitter::topK(const Tensor& x, int64_t axis, int64_t k, bool largest) {
-  return apply({x}, [&](ValueRange v) { return train::TopKOp::create(builder, loc, v[0], axis, k, largest); });
-}
-
-Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
-  indices = wideIndices(indices);
-  if (!data || !indices || !checkAxis(axis, data.rank())) return {};
-  Shape shape(data.shape().take_front(axis));
-  llvm::append_range(shape, indices.shape());
-  llvm::append_range(shape, data.shape().drop_front(axis + 1));
-  if (!checkShape(shape)) return {};
-  if (indices.constant() && indices.count() > 0) {
-    std::vector<int64_t> known = indices.constant()->storedElements().i;
-    for (int64_t i : known)
-      if (i < -data.dim(axis) || i >= data.dim(axis))
-        return error() << "index " << i << " is out of range for dimension " << axis << " of " << text(data.shape()),
-               Tensor();
-    // One index is a slice: no scatter in its gradient.
-    if (indices.count() == 1 && !data.constant()) {
-      Shape starts(data.rank(), 0), sizes(data.shape()), steps(data.rank(), 1);
-      starts[axis] = known[0] < 0 ? known[0] + data.dim(axis) : known[0];
-      sizes[axis] = 1;
-      return reshape(slice(data, starts, sizes, steps), shape);
-    }
-  }
-  return apply({data, indices}, [&](ValueRange v) { return train::GatherOp::create(builder, loc, v[0], v[1], axis); });
 }
 
 Tensor Emitter::cumsum(const Tensor& x, int64_t axis, bool exclusive, bool reverse) {

@@ -33,6 +33,7 @@ class Tensor {
   int64_t rank() const { return shape().size(); }
   int64_t dim(int64_t d) const { return shape()[d]; }
   int64_t count() const;
+  int64_t storedCount() const;  // elements in memory: one of a splat, 0 of a computed tensor
   bool isFloat() const { return mlir::isa<mlir::FloatType>(elementType()); }
   bool isBool() const { return elementType().isInteger(1); }
 
@@ -141,7 +142,11 @@ class Emitter {
   // The shape numpy's broadcasting gives; nothing after an error.
   std::optional<llvm::SmallVector<int64_t>> broadcastShape(llvm::ArrayRef<Tensor> operands);
   bool checkAxis(int64_t& axis, int64_t rank);  // makes a negative axis positive; false after an error
+  // False after an error.
+  bool checkRank(int64_t rank);
   bool checkShape(llvm::ArrayRef<int64_t> shape);
+  // Known indices into that dimension of a tensor are in range.
+  bool checkIndices(const Tensor& indices, llvm::ArrayRef<int64_t> shape, int64_t axis);
 
  private:
   using Create = llvm::function_ref<mlir::Operation*(mlir::ValueRange)>;
@@ -155,6 +160,8 @@ class Emitter {
   Tensor wideIndices(const Tensor& indices);                              // as i32 or i64
   Tensor evaluate(mlir::Operation* op, llvm::ArrayRef<Tensor> operands);  // absent where it is too large
   using Accepts = bool (*)(mlir::Type element);
+  bool checkAccepted(const Tensor& x, Accepts accepts);  // false after an error
+  bool checkSameType(const Tensor& x, const Tensor& y);
   Tensor unary(const Tensor& x, Accepts accepts, Create create);
   Tensor binary(const Tensor& x, const Tensor& y, Accepts accepts, Create create);
   Tensor partOfConcat(const Tensor& x, llvm::ArrayRef<int64_t> starts, llvm::ArrayRef<int64_t> sizes,

@@ -19,8 +19,9 @@ constexpr int64_t kMaxNodes = 1 << 19;
 constexpr size_t kMaxCalls = 64;
 // Ops of a step, before it is differentiated. The largest models that are trained have some 10,000.
 constexpr int64_t kMaxOps = 1 << 16;
-// Copying so many tensors of a sequence takes as long as importing a node, and counts as one.
-constexpr size_t kCopiedPerNode = 16;
+// Elements of known tensors that are read or computed, and tensors of sequences that are copied, in the time that
+// importing a node takes.
+constexpr int64_t kElementsPerNode = 1 << 13, kCopiesPerNode = 16;
 // Constants of the model up to this many elements are read; larger ones become frozen parameters.
 constexpr int64_t kMaxConstant = 1 << 20;
 
@@ -34,7 +35,7 @@ int64_t knownElements(const Node& node) {
   const bool folded = llvm::all_of(node.operands, [](const GraphValue& x) { return !x.tensor.value(); });
   llvm::SmallDenseMap<const Constant::Bytes*, int64_t, 8> read, made;
   auto add = [](auto& map, const Tensor& x) {
-    if (x.constant()) map[x.constant()->data.get()] = elementCount(x.constant()->stored).value_or(0);
+    if (x.constant()) map[x.constant()->data.get()] = x.storedCount();
   };
   for (const GraphValue& x : node.operands)
     if (x.tensor && (folded || !(x.tensor.isFloat() || x.tensor.isBool()))) add(read, x.tensor);
@@ -89,6 +90,14 @@ LogicalResult Importer::unroll(int64_t nodes) {
                         << " operations (before the backward pass); train a smaller one, or let loops and recurrences "
                            "take fewer steps";
   return emit.error() << "has more than " << kMaxOperands << " operands; split it into several operators";
+}
+
+LogicalResult Importer::unrollElements(int64_t elements) {
+  return unroll(elements / kElementsPerNode);
+}
+
+LogicalResult Importer::unrollCopies(int64_t tensors) {
+  return unroll(tensors / kCopiesPerNode);
 }
 
 int64_t Importer::opsetOf(const onnx::NodeProto& node, const Scope& scope) const {
@@ -152,7 +161,7 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
     }
     GraphValue* value = lookup(name, scope, &node, int(i));
     if (!value) return failure();
-    if (value->sequence && failed(unroll(int64_t(value->sequence->size() / kCopiedPerNode)))) return failure();
+    if (value->sequence && failed(unrollCopies(value->sequence->size()))) return failure();
     view.operands.push_back(*value);
   }
 
@@ -165,7 +174,7 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
     if (operand.sequence && !op->facts.sequences) return emit.error() << "takes tensors, not a sequence";
   stopGradients(view);
   if (failed(op->handler(view))) return failure();
-  return unroll(knownElements(view) / kElementsPerNode);
+  return unrollElements(knownElements(view));
 }
 
 // Cuts the operands that PyTorch detaches: no gradient passes through them.

@@ -185,6 +185,10 @@ class Importer {
   GraphValue* lookup(llvm::StringRef name, Scope& scope, const onnx::NodeProto* user, int operand = -1);
   // Counts `nodes` that a function or a loop expands to; failure after an error: they are too many.
   mlir::LogicalResult unroll(int64_t nodes);
+  // Counts the nodes that would take as long as reading or computing elements of known tensors, or as copying tensors
+  // of a sequence.
+  mlir::LogicalResult unrollElements(int64_t elements);
+  mlir::LogicalResult unrollCopies(int64_t tensors);
   const onnx::TensorProto* initializer(llvm::StringRef name) const { return initializers.lookup(name); }
   // The parameter that a tensor is, unchanged; null for anything else.
   train::ParameterOp parameterOf(const Tensor& tensor);

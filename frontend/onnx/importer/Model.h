@@ -25,8 +25,6 @@ inline constexpr int64_t kMaxElements = int64_t(1) << 42;
 inline constexpr int64_t kMaxGlobalElements = int64_t(1) << 56;
 // The maximum number of dimensions of a tensor. Those that a plan computes have at most 8.
 inline constexpr int64_t kMaxRank = 64;
-// Elements of known values whose reading or computing takes as long as importing a node, and counts as one.
-inline constexpr int64_t kElementsPerNode = 1 << 13;
 
 inline bool isDefaultDomain(llvm::StringRef domain) {
   return domain.empty() || domain == "ai.onnx";

@@ -8,19 +8,11 @@ namespace {
 
 using Values = std::vector<GraphValue>;
 
-// Tensors of a sequence whose copying takes as long as importing a node.
-constexpr size_t kCopiedPerNode = 16;
-
 // A subgraph of a node, whose initializers are read once.
 struct Subgraph {
   const onnx::GraphProto& graph;
   std::vector<Tensor> initializers;
 };
-
-// Elements that a reader of a tensor reads where it is known.
-int64_t knownElements(const Tensor& x) {
-  return x.constant() ? elementCount(x.constant()->stored).value_or(0) : 0;
-}
 
 // The outputs of a subgraph of the node for these inputs.
 FailureOr<Values> importSubgraph(Node& n, const Subgraph& subgraph, const Values& inputs) {
@@ -52,7 +44,7 @@ FailureOr<Subgraph> subgraph(Node& n, StringRef name) {
   Subgraph subgraph{a->g(), {}};
   for (const onnx::TensorProto& tensor : a->g().initializer()) {
     Tensor value = constantTensor(n.emit, n.importer.model, tensor);
-    if (!value || failed(n.importer.unroll(value.count() / kElementsPerNode))) return failure();
+    if (!value || failed(n.importer.unrollElements(value.count()))) return failure();
     subgraph.initializers.push_back(value);
   }
   return subgraph;
@@ -74,9 +66,10 @@ LogicalResult branch(Node& n) {
 // Counts an iteration, in which sequences are copied and elements of known tensors are read, so that long loops over
 // much end.
 LogicalResult countIteration(Node& n, const Values& values, int64_t read = 0) {
-  size_t copied = 0;
-  for (const GraphValue& value : values) copied += value.sequence ? value.sequence->size() : 0;
-  return n.importer.unroll(1 + int64_t(copied / kCopiedPerNode) + read / kElementsPerNode);
+  int64_t copied = 0;
+  for (const GraphValue& value : values) copied += value.sequence ? int64_t(value.sequence->size()) : 0;
+  if (failed(n.importer.unroll(1)) || failed(n.importer.unrollCopies(copied))) return failure();
+  return n.importer.unrollElements(read);
 }
 
 // Failure after an error: what a subgraph yields is not a tensor. Why a value is unknown, a survey has said.
@@ -196,7 +189,7 @@ FailureOr<Values> scanOnce(Node& n, ScanForm form, Values values) {
     if (!e.checkAxis(form.axes[i], x.rank())) return failure();
     if (length && *length != x.dim(form.axes[i])) return n.error() << "the scanned inputs differ in length", failure();
     length = x.dim(form.axes[i]);
-    read += knownElements(x);
+    read += x.storedCount();
   }
   Values states(values.begin(), values.begin() + form.states);
   std::vector<Scanned> scanned;
@@ -263,7 +256,7 @@ LogicalResult scan(Node& n) {
       if (value.tensor.rank() < 1 || (batch >= 0 && value.tensor.dim(0) != batch))
         return n.error() << "takes tensors with one batch in front";
       batch = value.tensor.dim(0);
-      read += knownElements(value.tensor);
+      read += value.tensor.storedCount();
     }
     if (batch < 1) return n.error() << "takes at least one row";
     for (int64_t b = 0; b < batch; ++b) {

@@ -61,17 +61,6 @@ Tensor positive(Emitter& e, const Tensor& indices, int64_t size) {
   return e.select(negative, e.scalar<train::AddOp>(wide, double(size)), wide);
 }
 
-// False after an error: a known index is out of range for a dimension of that size.
-bool checkIndices(Emitter& e, const Tensor& indices, int64_t size) {
-  if (!indices || !indices.constant() || indices.count() == 0) return true;
-  for (int64_t i : indices.constant()->storedElements().i)
-    if (i < -size || i >= size) {
-      e.error() << "index " << i << " is out of range for a dimension of " << size;
-      return false;
-    }
-  return true;
-}
-
 // True if a column of indices is known and counts the rows along dimension `d` of the indices.
 bool countsRows(const Tensor& column, int64_t d, int64_t rows) {
   if (!column.constant() || column.dim(d) != rows) return false;
@@ -180,12 +169,11 @@ LogicalResult gatherNd(Node& n) {
   llvm::append_range(shape, data.shape().drop_front(batch + tuple));
   if (!e.checkShape(shape)) return failure();
   // Each column reads all of known indices.
-  const int64_t known = indices.constant() ? elementCount(indices.constant()->stored).value_or(0) : 0;
-  if (failed(n.importer.unroll(tuple * known / kElementsPerNode))) return failure();
+  if (failed(n.importer.unrollElements(tuple * indices.storedCount()))) return failure();
   SmallVector<Tensor> columns;
   for (int64_t k = 0; k < tuple; ++k) {
     columns.push_back(e.reshape(e.sliceAlong(indices, indices.rank() - 1, k, 1), places));
-    if (!columns.back() || !checkIndices(e, columns.back(), data.dim(batch + k))) return failure();
+    if (!columns.back() || !e.checkIndices(columns.back(), data.shape(), batch + k)) return failure();
   }
   if (auto result = gatherEqual(data, columns, shape)) return n.set(0, *result);
   if (auto result = batch == 0 ? gatherInRows(e, data, columns) : std::nullopt) return n.set(0, *result);
@@ -211,7 +199,7 @@ LogicalResult gatherElements(Node& n) {
     return n.error() << "takes integer indices of the data's rank";
   for (int64_t d = 0; d < data.rank(); ++d)
     if (d != axis && indices.dim(d) > data.dim(d)) return n.error() << "the indices are larger than the data";
-  if (!checkIndices(e, indices, data.dim(axis))) return failure();
+  if (!e.checkIndices(indices, data.shape(), axis)) return failure();
   // The part of the data that is as large as the indices.
   Shape part(indices.shape()), steps(data.rank(), 1);
   part[axis] = data.dim(axis);

@@ -136,8 +136,7 @@ LogicalResult scatterNd(Node& n) {
   Tensor position, flat = e.reshape(e.cast(indices, e.ops().getI64Type()), {count, tuple});
   Tensor wrong;
   // Each column reads all of known indices.
-  const int64_t known = indices.constant() ? elementCount(indices.constant()->stored).value_or(0) : 0;
-  if (failed(n.importer.unroll(tuple * known / kElementsPerNode))) return failure();
+  if (failed(n.importer.unrollElements(tuple * indices.storedCount()))) return failure();
   for (int64_t d = 0; d < tuple; ++d) {
     const double size = double(data.dim(d));
     Tensor index = e.slice(flat, {0, d}, {count, 1}, {1, 1});

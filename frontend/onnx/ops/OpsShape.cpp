@@ -66,9 +66,7 @@ LogicalResult unsqueeze(Node& n) {
     given = Shape(known->begin(), known->end());
   }
   int64_t rank = x.rank() + given->size();
-  if (rank > kMaxRank)
-    return n.error() << "a tensor of " << rank << " dimensions is out of range; at most " << kMaxRank
-                     << " are supported";
+  if (!n.emit.checkRank(rank)) return failure();
   SmallVector<bool> fresh(rank);
   for (int64_t axis : *given) {
     if (!n.emit.checkAxis(axis, rank)) return failure();
@@ -339,9 +337,7 @@ std::optional<std::vector<int64_t>> checkParts(Node& n, int64_t size, std::vecto
   if (sum != size)
     return n.error() << "the parts take " << sum << " elements of a dimension that has " << size, std::nullopt;
   // Each part reads all of a known tensor.
-  const Constant* known = n.input(0).constant();
-  const int64_t stored = known ? elementCount(known->stored).value_or(0) : 0;
-  if (failed(n.importer.unroll(int64_t(parts.size()) * stored / kElementsPerNode))) return std::nullopt;
+  if (failed(n.importer.unrollElements(int64_t(parts.size()) * n.input(0).storedCount()))) return std::nullopt;
   return parts;
 }
 

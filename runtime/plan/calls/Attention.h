@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/plan/CallSchema.h"
+#include "runtime/plan/calls/HidingMask.h"
 
 namespace sheaf::plan {
 
@@ -106,6 +107,7 @@ struct Schema<AttentionCall> {
       "result = softmax(scale query key^T + mask) value, and the logarithm of the sum of each query's exponentials; a "
       "query that sees no key has the result 0. If the largest number of the mask that a query sees is finite and "
       "-1000 or less, the logarithm is of scores less this number.";
+  static_assert(kHidingMask == -1000);  // as the text says
   static constexpr auto kFields = kAttentionFields;
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
       kQueryOperand<Call>,

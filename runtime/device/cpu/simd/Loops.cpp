@@ -3,6 +3,7 @@
 
 #include "runtime/base/Float16.h"
 #include "runtime/device/cpu/simd/Exponential.h"
+#include "runtime/plan/calls/HidingMask.h"
 
 #define SHEAF_JOIN2(a, b) a##b
 #define SHEAF_JOIN(a, b) SHEAF_JOIN2(a, b)
@@ -159,7 +160,6 @@ void uniform(float* destination, int64_t count, uint64_t first, Philox key) {
 }
 
 float maskBase(const float* mask, int64_t count) {
-  constexpr float kHidden = -1000, kLowest = -__FLT_MAX__;  // a logarithm next to smaller numbers is exact enough
   constexpr int64_t kBlock = 64;
   float base = -__builtin_inff();
   for (int64_t begin = 0; begin < count; begin += kBlock) {
@@ -169,12 +169,12 @@ float maskBase(const float* mask, int64_t count) {
 #pragma omp simd reduction(max : top) reduction(| : visible)
     for (int64_t i = begin; i < end; ++i) {
       top = mask[i] > top ? mask[i] : top;
-      visible |= !(mask[i] <= kHidden);  // a NaN, too
+      visible |= !(mask[i] <= plan::kHidingMask);  // a NaN, too
     }
     if (visible) return 0;
     base = top;
   }
-  return base >= kLowest ? base : 0;
+  return base >= -__FLT_MAX__ ? base : 0;
 }
 
 float softmaxRow(float* scores, int64_t seen, int64_t keys, float* maximum) {

@@ -9,6 +9,7 @@
 
 #include "runtime/device/cuda/kernels/Attention.h"
 #include "runtime/device/cuda/kernels/Intrinsics.h"
+#include "runtime/plan/calls/HidingMask.h"
 
 namespace sheaf::cuda {
 
@@ -189,10 +190,9 @@ __device__ inline int64_t firstKeySeen(const AttentionProblem& p, int64_t begin,
 }
 
 // The base of a query's scores in units of log2(e): the largest number of the mask among the keys that it sees if that
-// hides, else 0. The log-sum-exp is of scores less this base, since the sum of exponentials would vanish next to it.
+// hides them all, else 0. The log-sum-exp is of scores less this base.
 __device__ inline float maskBase(float largest) {
-  constexpr float kHidden = -1000;  // a logarithm next to smaller numbers is exact enough
-  return largest <= kHidden && largest >= -FLT_MAX ? inBase2(largest) : 0.0f;
+  return largest <= plan::kHidingMask && largest >= -FLT_MAX ? inBase2(largest) : 0.0f;
 }
 
 // The scores of one query head as its warps see them. What all heads share stays in the kernel's parameters, which take
