@@ -33,7 +33,7 @@ KINDS = ("lit", "gtest", "e2e")
 LIMIT = 600  # seconds for one test
 # What a test says when the program under test died, hung, or the test itself is wrong: that is no assertion that failed.
 WRONG_REASON = re.compile(
-    r"Stack dump:|PLEASE submit a bug report|exit status: -\d+|\bexit -\d+\b|^no end after|^Traceback|Segmentation fault", re.MULTILINE)
+    r"Stack dump:|PLEASE submit a bug report|exit status: -\d+|\bexit -\d+\b|crashed \(SIG|^no end after|^Traceback|Segmentation fault", re.MULTILINE)
 
 
 class Patch:

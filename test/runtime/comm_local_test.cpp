@@ -150,7 +150,8 @@ TEST(LocalCommunicator, SumsGoOn) {
 
 TEST(LocalCommunicator, HalvesAreRoundedAtEveryAddition) {
   // (1 + e) + (e + e) with e half a unit in 1's last place: 1 + e is a tie and rounds to 1, e + e is exact. One
-  // rounding at the end would give 1 + 4e, and rank order 1.
+  // rounding at the end would give 1 + 4e, and rank order 1. Three ranks add (1 + e) + e: one rounding at the end would
+  // give 1 + 2e.
   const uint16_t one = 0x3F80, tiny = 0x3B80, sum = 0x3F81;                     // bf16: e is 2^-8
   const uint16_t half[4] = {0x3C00, 0x1000, 0x1000, 0x1000}, halfSum = 0x3C01;  // f16: e is 2^-11
   for (auto [type, values, expected] : {std::tuple{plan::BF16, std::vector<uint16_t>{one, tiny, tiny, tiny}, sum},
@@ -160,6 +161,9 @@ TEST(LocalCommunicator, HalvesAreRoundedAtEveryAddition) {
     uint16_t result = 0;
     comm::sumOverRanks(type, sources, reinterpret_cast<std::byte*>(&result), 1);
     EXPECT_EQ(result, expected);
+    sources.pop_back();
+    comm::sumOverRanks(type, sources, reinterpret_cast<std::byte*>(&result), 1);
+    EXPECT_EQ(result, values[0]);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -204,17 +205,22 @@ TEST(WeightShards, SavesOfTwoRunsToOneIndexDoNotMix) {
     EXPECT_EQ(uniformIn(index), std::byte{2});
     EXPECT_EQ(namesIn(folder).size(), bytes == 24 ? 4u : 2u);
   }
-  // At the same time.
+  // At the same time: four, so that two of them meet on any machine.
   for (int round = 0; round < 30; ++round) {
     std::vector<ShardWriter> writers;
-    for (const std::byte value : {std::byte{1}, std::byte{2}}) {
+    for (const std::byte value : {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}}) {
       auto writer = saveUniform(index, round % 2 && value == std::byte{2} ? 1000 : 24, value);
       ASSERT_TRUE(writer.ok());
       writers.push_back(std::move(*writer));
     }
     std::vector<Status> ends(writers.size());
+    std::barrier<> begin(std::ptrdiff_t(writers.size()));
     std::vector<std::thread> threads;
-    for (size_t i = 0; i < writers.size(); ++i) threads.emplace_back([&, i] { ends[i] = writers[i].commit(); });
+    for (size_t i = 0; i < writers.size(); ++i)
+      threads.emplace_back([&, i] {
+        begin.arrive_and_wait();
+        ends[i] = writers[i].commit();
+      });
     for (std::thread& thread : threads) thread.join();
     for (const Status& end : ends) EXPECT_TRUE(end.ok()) << end.message();
     EXPECT_TRUE(uniformIn(index)) << "round " << round;

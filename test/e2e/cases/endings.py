@@ -30,6 +30,7 @@ def cases(session):
     yield Case("endings/compiler", lambda: compiler(session))
     yield Case("endings/stopped", lambda: stopped(session))
     yield Case("endings/nohup", lambda: nohup(session))
+    yield Case("endings/launcher-signal", lambda: launcher_signal(session))
 
 
 def judge(ends, what):
@@ -126,26 +127,36 @@ def stopped(session):
 
 def nohup(session):
     """A hangup does not end a run that was started by nohup."""
+    outlives(session, signal.SIGHUP, ignored=True)
+
+
+def launcher_signal(session):
+    """SIGUSR1, by which MPICH's launcher says that a process has died, does not end a run: the run names the process itself."""
+    outlives(session, signal.SIGUSR1)
+
+
+def outlives(session, number, ignored=False):
+    """A run goes on after a signal, which its parent may have had it ignore."""
     where = session.folder()
     arguments = [session.tools / "sheaf-run", session.plan(CONFIG.model, 1, 0, 8, CONFIG.options), *data_arguments(CONFIG), "--steps", 10**7,
                  "--log", where / "log"]
     with subprocess.Popen(list(map(str, arguments)), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                          preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as process:
+                          preexec_fn=lambda: ignored and signal.signal(number, signal.SIG_IGN)) as process:
 
         def steps():
             return (where / "log").read_text().count('"loss"') if (where / "log").exists() else 0
 
-        def until(number):
+        def until(wanted):
             end = time.monotonic() + 20 * session.slowdown
-            while steps() < number and process.poll() is None and time.monotonic() < end:
+            while steps() < wanted and process.poll() is None and time.monotonic() < end:
                 time.sleep(0.02)
 
         until(1)
-        process.send_signal(signal.SIGHUP)
+        process.send_signal(number)
         before = steps()
         # An interruption would come after one step or two.
         until(before + 10)
         after = steps()
         process.send_signal(signal.SIGTERM)
         process.wait(20 * session.slowdown)
-    expect(process.returncode == 0 and before > 0 and after >= before + 10, f"exit {process.returncode}, {before} steps and {after}")
+    expect(process.returncode == 0 and before > 0 and after >= before + 10, f"ended with {process.returncode}, {before} steps and {after}")
