@@ -54,7 +54,7 @@ struct Geometry {
     ArrayRef<int64_t> m = mask->type.getShape();
     return mask->f[(((m[0] == 1 ? 0 : b) * m[1] + (m[1] == 1 ? 0 : h)) * S + i) * T + j];
   }
-  // The largest number of the mask that query i sees if that hides, else 0.
+  // The largest number of the mask that query i sees if it is at most kHidingMask, else 0.
   double base(int64_t b, int64_t i, int64_t h) const {
     double top = kMinusInfinity;
     for (int64_t j = 0; mask && j < T; ++j) {

@@ -1,5 +1,5 @@
-// Shared by the lifting passes: looking through ops that exporters insert, reading splat constants, and reporting what
-// was lifted.
+// Shared by the lifting passes and the importer: looking through ops that exporters insert, reading splat constants,
+// and reporting what was lifted.
 #pragma once
 
 #include <optional>

@@ -27,4 +27,18 @@ std::optional<Place> reshapedPlace(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<
   return found;
 }
 
+std::optional<Place> placeAlong(llvm::ArrayRef<int64_t> from, Place place, llvm::ArrayRef<int64_t> to,
+                                int64_t dimension, int64_t parts) {
+  const int64_t before = from[size_t(place.dimension)], after = to[size_t(dimension)];
+  if (before == 0 || place.run * after % before || after == 0) return std::nullopt;
+  const int64_t run = place.run * after / before;
+  if (run == 0 || after % (run * parts)) return std::nullopt;
+  return Place{dimension, run};
+}
+
+bool takesWholeBlocks(int64_t start, int64_t size, int64_t step, Place place, int64_t parts) {
+  const int64_t block = place.run * parts;
+  return step == 1 && start % block == 0 && size % block == 0 && size > 0;
+}
+
 }  // namespace sheaf::train

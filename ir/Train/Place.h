@@ -1,4 +1,4 @@
-// The place of the parts of a value that is divided among leaves.
+// The place of the parts of a value that is divided among leaves, or, in the importer, of the rows of the batch.
 #pragma once
 
 #include <cstdint>
@@ -20,5 +20,14 @@ struct Place {
 // distance. A single part may be in several; it is in one that has as many elements before it, if there is one.
 std::optional<Place> reshapedPlace(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to, Place place,
                                    int64_t parts);
+
+// Gives the place in `dimension` of a value of shape `to` that an op computes from, or together with, one of shape
+// `from` along the dimension of `place`: as many blocks, whose parts are larger or smaller by the same factor. Nothing
+// if no whole parts fit.
+std::optional<Place> placeAlong(llvm::ArrayRef<int64_t> from, Place place, llvm::ArrayRef<int64_t> to,
+                                int64_t dimension, int64_t parts);
+
+// True if a slice along the dimension of `place` takes whole blocks, each with all parts.
+bool takesWholeBlocks(int64_t start, int64_t size, int64_t step, Place place, int64_t parts);
 
 }  // namespace sheaf::train

@@ -318,8 +318,9 @@ def Train_AttentionOp : Train_DiffOp<"attention", [Infer]> {
     query [B, S, H, D], key [B, T, G, D], value [B, T, G, E]; G divides H and head h reads key/value head h / (H/G)
     (grouped-query attention). `causal`: query i sees keys j <= i + T - S, and with `window` only the
     last `window` of these, j > i + T - S - window. `mask`: additive, float [b, h, S, T] with
-    b in {1, B}, h in {1, H}; it has no gradient. Results: [B, S, H, E] and the row's log-sum-exp [B, H, S] in f32.
-    A row that sees nothing gives zero.
+    b in {1, B}, h in {1, H}; it has no gradient. Results: [B, S, H, E] and each row's log-sum-exp [B, H, S] in f32.
+    If the largest mask value among the keys that a row sees is finite and at most -1000, the log-sum-exp is that of
+    the scores minus this value. A row that sees nothing gives zero.
   }];
   let arguments = (ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
       Optional<Train_FloatTensor>:$mask, F64Attr:$scale, UnitAttr:$causal, OptionalAttr<I64Attr>:$window);

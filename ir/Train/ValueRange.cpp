@@ -60,11 +60,12 @@ bool isEven(double exponent) {
   return exponent > 0 && std::fmod(exponent, 2) == 0;
 }
 
-// The value of one leaf whose rows, or whose sum, stand for the whole batch.
+// Skips train.gather_rows: the rows of all leaves have the range of one leaf's.
 Value ofOneLeaf(Value v) {
   while (Operation* op = v.getDefiningOp<GatherRowsOp>()) v = op->getOperand(0);
   return v;
 }
+// Skips train.global_sum, too: a term has the sign of the sum.
 Value termOfOneLeaf(Value v) {
   for (v = ofOneLeaf(v); Operation* op = v.getDefiningOp<GlobalSumOp>();) v = ofOneLeaf(op->getOperand(0));
   return v;

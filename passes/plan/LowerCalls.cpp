@@ -1,4 +1,5 @@
 // Lowers ops that are library calls or kernels.
+#include "ir/Train/Limits.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "passes/plan/LowerOps.h"
 
@@ -332,7 +333,8 @@ LogicalResult lower(Lowering& l, train::FusionOp op) {
 
 LogicalResult lowerOp(Lowering& l, Operation* op) {
   for (Value v : op->getResults())
-    if (tensor(v).getRank() > 8) return op->emitError("tensors of more than 8 dimensions are not supported");
+    if (tensor(v).getRank() > train::kMaxPlanRank)
+      return op->emitError("tensors of more than ") << train::kMaxPlanRank << " dimensions are not supported";
   const bool isProduct =
       isa<train::MatMulOp, train::MatMulEpilogueOp, train::AttentionOp, train::AttentionGradOp, train::ConvOp,
           train::ConvGradInputOp, train::ConvGradFilterOp, train::MaxPoolOp, train::MaxPoolGradOp>(op);

@@ -31,7 +31,7 @@ struct MaskTerm {
   bool isCondition() const { return typeOf(value).getElementType().isInteger(1); }
   // True if hidden scores become one finite number: if all of a row are hidden, its weights are uniform and its scores
   // have no gradient.
-  bool picks() const { return isCondition() && std::isfinite(factor); }
+  bool replacesByFinite() const { return isCondition() && std::isfinite(factor); }
   auto key() const { return std::make_tuple(value.getAsOpaquePointer(), factor, visible); }
 };
 
@@ -41,7 +41,7 @@ struct Match {
   SoftmaxOp softmax;
   double scale;
   SmallVector<MaskTerm, 1> masks;  // From the scores outwards.
-  size_t clamped = 0;              // The first masks, whose results have a lower bound.
+  size_t clampedMasks = 0;         // So many of the first masks lie below a lower bound.
   bool dropout = false;
 };
 
@@ -77,7 +77,7 @@ bool matchScores(Value value, double factor, Match& match, int depth = 0) {
   if (auto max = dyn_cast<MaxOp>(op)) {
     auto clamped = [&](Value scores) {
       if (!matchScores(scores, factor, match, depth + 1)) return false;
-      match.clamped = match.masks.size();
+      match.clampedMasks = match.masks.size();
       return true;
     };
     if (isMasked(splatValue(max.getRhs()), factor)) return clamped(max.getLhs());
@@ -189,10 +189,14 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
     Hiding hiding = Hiding::rows;
     Value operand;  // Once it is built.
   };
+  struct AnalysedMask {
+    const MaskTerm* term;
+    Mask* mask;
+  };
   std::map<std::tuple<void*, double, bool, void*>, Mask> masks;
   std::map<void*, bool> trained;
   int64_t causalCount = 0, windowCount = 0, maskedCount = 0, plainCount = 0, trainedMasks = 0, dropouts = 0,
-          blindRows = 0;
+          inexpressibleMasks = 0;
 
   // The additive mask as an operand [b, h, S, T], built where its value is, so that all layers can share it.
   Value operandOf(const MaskTerm& term, Mask& cached, const Extents& e, Type element) {
@@ -204,8 +208,8 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
     Value mask = layout.materialize(b, {batch, head, row, column});
     SmallVector<int64_t> shape(typeOf(mask).getShape());
     if (typeOf(mask).getElementType().isInteger(1)) {
-      Value zero = b.splat(RankedTensorType::get(shape, element), 0), low = b.splatLike(zero, term.factor);
-      mask = term.visible ? b.select(mask, zero, low) : b.select(mask, low, zero);
+      Value zero = b.splat(RankedTensorType::get(shape, element), 0), replacement = b.splatLike(zero, term.factor);
+      mask = term.visible ? b.select(mask, zero, replacement) : b.select(mask, replacement, zero);
     } else {
       mask = b.cast(mask, element);
       double factor = term.factor * layout.scale();
@@ -229,10 +233,10 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
   }
 
   // Returns 1 for keys that all conditions let through, else 0: [b, h, S or 1, T or 1].
-  static Value seenByAll(TensorBuilder& b, ArrayRef<std::pair<const MaskTerm*, Mask*>> masks, Type element) {
+  static Value seenByAll(TensorBuilder& b, ArrayRef<AnalysedMask> masks, Type element) {
     Value seen;
     for (auto [term, mask] : masks) {
-      if (!term->picks() || mask->hiding == Hiding::nothing) continue;
+      if (!term->replacesByFinite() || mask->hiding == Hiding::nothing) continue;
       Value condition = mask->layout->materialize(b, {batch, head, row, column});
       Value one = b.splat(RankedTensorType::get(typeOf(condition).getShape(), element), 1), zero = b.splatLike(one, 0);
       Value part = term->visible ? b.select(condition, one, zero) : b.select(condition, zero, one);
@@ -258,7 +262,7 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
   }
 
   // True if a row may see no key. Causal masks together leave each query its own key.
-  static bool mayHideRows(ArrayRef<std::pair<const MaskTerm*, Mask*>> masks) {
+  static bool mayHideRows(ArrayRef<AnalysedMask> masks) {
     int64_t hiding = 0, causal = 0;
     for (auto [term, mask] : masks) {
       if (mask->hiding == Hiding::rows) return true;
@@ -269,26 +273,26 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
   }
 
   // True if one mask operand gives such rows the weights and the gradients that the graph gives them: if all that hides
-  // is added, or picks the same number last.
-  static bool keepsBlindRows(ArrayRef<std::pair<const MaskTerm*, Mask*>> masks, size_t clamped) {
-    std::optional<double> low;
-    int64_t picking = 0, adding = 0;
+  // is added, or replaces scores by the same number last.
+  static bool keepsBlindRows(ArrayRef<AnalysedMask> masks, size_t clampedMasks) {
+    std::optional<double> replacement;
+    int64_t replacing = 0, adding = 0;
     bool hides = false;  // a mask that is clamped
     for (auto [i, pair] : llvm::enumerate(masks)) {
       auto [term, mask] = pair;
       if (mask->hiding == Hiding::nothing) {
-        if (picking && mask->view.visibility != Visibility::all) return false;
+        if (replacing && mask->view.visibility != Visibility::all) return false;
         continue;
       }
-      hides |= i < clamped;
-      if (!term->picks()) {
+      hides |= i < clampedMasks;
+      if (!term->replacesByFinite()) {
         ++adding;
         continue;
       }
-      if (picking++ && low != term->factor) return false;
-      low = term->factor;
+      if (replacing++ && replacement != term->factor) return false;
+      replacement = term->factor;
     }
-    return !(picking && adding) && !(hides && (adding || picking > 1));
+    return !(replacing && adding) && !(hides && (adding || replacing > 1));
   }
 
   Mask& analyse(const MaskTerm& term, const Extents& e, RankedTensorType scores) {
@@ -342,28 +346,28 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
 
     bool causal = false;
     int64_t window = 0;
-    const Type ofScores = typeOf(match->scores).getElementType();
-    SmallVector<std::pair<const MaskTerm*, Mask*>> parts;
+    const Type scoreType = typeOf(match->scores).getElementType();
+    SmallVector<AnalysedMask> parts;
     for (const MaskTerm& term : match->masks) {
-      Mask& mask = analyse(term, *e, RankedTensorType::get({e->batch, e->heads, e->rows, e->columns}, ofScores));
+      Mask& mask = analyse(term, *e, RankedTensorType::get({e->batch, e->heads, e->rows, e->columns}, scoreType));
       if (!mask.layout) return;
       parts.push_back({&term, &mask});
     }
-    // Such rows compute numbers that depend on how their keys are hidden, which a flag does not say.
-    const bool blind = mayHideRows(parts);
-    if (blind && !keepsBlindRows(parts, match->clamped)) return void(++blindRows);
-    std::optional<double> low;  // The number that replaces hidden scores.
+    // Such rows compute numbers that depend on how their keys are hidden, which the attribute `causal` cannot express.
+    const bool mayHideRow = mayHideRows(parts);
+    if (mayHideRow && !keepsBlindRows(parts, match->clampedMasks)) return void(++inexpressibleMasks);
+    std::optional<double> replacement;  // The number that replaces hidden scores.
     SmallVector<Value> operands;
     for (auto [term, mask] : parts) {
       if (mask->view.visibility == Visibility::all) continue;
-      const bool absent = term->isCondition() && !term->picks();  // Hidden keys have no weight in any row.
-      if (mask->view.visibility == Visibility::causal && (!blind || absent)) {
+      const bool absent = term->isCondition() && !term->replacesByFinite();  // Hidden keys have no weight in any row.
+      if (mask->view.visibility == Visibility::causal && (!mayHideRow || absent)) {
         causal = true;
         if (mask->view.window) window = window ? std::min(window, mask->view.window) : mask->view.window;
-      } else if (blind && term->picks() && mask->hiding != Hiding::nothing) {
-        low = term->factor;
+      } else if (mayHideRow && term->replacesByFinite() && mask->hiding != Hiding::nothing) {
+        replacement = term->factor;
       } else {
-        operands.push_back(operandOf(*term, *mask, *e, ofScores));
+        operands.push_back(operandOf(*term, *mask, *e, scoreType));
       }
     }
 
@@ -374,16 +378,16 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
       return b.cast(layout.materialize(b, {batch, row, head, column}), element);
     };
     Value q = materialize(*query), k = materialize(*key), v = materialize(*value), mask = sum(b, operands);
-    if (low) {
-      Value seen = seenByAll(b, parts, ofScores);
+    if (replacement) {
+      Value seen = seenByAll(b, parts, scoreType);
       q = zeroBlindRows(b, q, seen);
       SmallVector<int64_t> shape(typeOf(seen).getShape());
       shape[2] = e->rows, shape[3] = e->columns;
       if (mask)
         for (auto [size, other] : llvm::zip(shape, typeOf(mask).getShape())) size = std::max(size, other);
       Value visible = b.compare(ComparePredicate::gt, seen, b.splatLike(seen, 0));
-      Value bias = mask ? b.broadcast(mask, shape) : b.splat(RankedTensorType::get(shape, ofScores), 0);
-      mask = b.select(b.broadcast(visible, shape), bias, b.splatLike(bias, *low));
+      Value bias = mask ? b.broadcast(mask, shape) : b.splat(RankedTensorType::get(shape, scoreType), 0);
+      mask = b.select(b.broadcast(visible, shape), bias, b.splatLike(bias, *replacement));
     }
     double scale = match->scale * query->scale() * key->scale();
     // Factors of f32 on queries and keys multiply to the usual scale but for their rounding.
@@ -413,10 +417,10 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
     };
     left(dropouts, "their weights are dropped out");
     left(trainedMasks, "what is added to their scores is trained");
-    left(blindRows, "masks of several kinds may hide all keys of a query");
+    left(inexpressibleMasks, "its masks may hide all keys of a query in a way that one mask operand cannot express");
     masks.clear();
     trained.clear();
-    causalCount = windowCount = maskedCount = plainCount = trainedMasks = dropouts = blindRows = 0;
+    causalCount = windowCount = maskedCount = plainCount = trainedMasks = dropouts = inexpressibleMasks = 0;
   }
 };
 

@@ -24,7 +24,7 @@ struct Picked {
   int64_t columns;
   double factor = 1;
   std::optional<int64_t> ignored;  // The label that gives 0.
-  bool others = false;             // Labels outside the columns give 0, too, as in a one-hot encoding.
+  bool outsideGivesZero = false;   // Labels outside the columns give 0, too, as in a one-hot encoding.
 };
 
 // x of exp(x) / sum(exp(x)) and its logarithm, or null.
@@ -136,7 +136,7 @@ void peelFactors(Value& value, double& factor) {
 }
 
 std::optional<Picked> finish(Value logProbabilities, Value labels, int64_t columns, std::optional<int64_t> ignored) {
-  Picked picked{{}, labels, columns, 1, ignored, /*others=*/ignored.has_value()};
+  Picked picked{{}, labels, columns, 1, ignored, /*outsideGivesZero=*/ignored.has_value()};
   peelFactors(logProbabilities, picked.factor);
   picked.logits = matchLogSoftmax(logProbabilities, columns);
   if (!picked.logits || !labels) return std::nullopt;
@@ -227,7 +227,7 @@ bool isOnlyKept(Value root, Value keep) {
 }
 
 // True for an input of which the runtime refuses labels that are neither a column nor the label to ignore.
-bool areChecked(Value labels, int64_t columns, int64_t ignored) {
+bool runtimeChecksLabels(Value labels, int64_t columns, int64_t ignored) {
   auto argument = dyn_cast<BlockArgument>(skipReshapes(labels));
   auto function = argument ? dyn_cast<func::FuncOp>(argument.getOwner()->getParentOp()) : func::FuncOp();
   if (!function) return false;
@@ -240,7 +240,7 @@ bool areChecked(Value labels, int64_t columns, int64_t ignored) {
 }
 
 // The labels, with `ignored` in place of those outside the columns.
-Value orIgnored(TensorBuilder& b, Value labels, int64_t columns, int64_t ignored) {
+Value ignoreOutside(TensorBuilder& b, Value labels, int64_t columns, int64_t ignored) {
   Value first = b.compare(ComparePredicate::ge, labels, b.splatLike(labels, 0));
   Value last = b.compare(ComparePredicate::lt, labels, b.splatLike(labels, double(columns)));
   return b.select(b.make<AndOp>(first.getType(), first, last), labels, b.splatLike(labels, double(ignored)));
@@ -275,8 +275,8 @@ struct LiftCrossEntropy : sheaf::train::impl::LiftCrossEntropyBase<LiftCrossEntr
           ignoreIndex = builder.getI64IntegerAttr(*ignored);
         }
       }
-      if (picked->others && !areChecked(labels, picked->columns, ignoreIndex.getInt()))
-        labels = orIgnored(b, labels, picked->columns, ignoreIndex.getInt());
+      if (picked->outsideGivesZero && !runtimeChecksLabels(labels, picked->columns, ignoreIndex.getInt()))
+        labels = ignoreOutside(b, labels, picked->columns, ignoreIndex.getInt());
       Value logits = b.cast(b.reshape(picked->logits, {rows, picked->columns}), typeOf(root).getElementType());
       auto crossEntropy =
           CrossEntropyOp::create(builder, op->getLoc(), logits, b.reshape(labels, {rows, 1}), ignoreIndex);

@@ -7,14 +7,13 @@
 #include "ir/Train/Matchers.h"
 #include "ir/Train/ValueRange.h"
 #include "passes/train/PiecewiseRow.h"
+#include "runtime/plan/calls/HidingMask.h"
 
 using namespace mlir;
 
 namespace sheaf::train {
 namespace {
 
-// A summand that is larger than this does not hide its key: it is a bias.
-constexpr double hidesBelow = -1000;
 // Masks are a handful of comparisons; more is some other computation.
 constexpr size_t maxNodes = 32;
 // Elements read and pieces computed before giving up: some seconds' work.
@@ -289,7 +288,7 @@ Hiding hidingOf(const HeadLayout& mask, int64_t rows, int64_t columns, double fa
   if (!evaluator.build(mask, columns)) return Hiding::rows;
   const int64_t batches = evaluator.varies(HeadDim::batch) ? mask.size(HeadDim::batch) : 1;
   const int64_t heads = evaluator.varies(HeadDim::head) ? mask.size(HeadDim::head) : 1;
-  auto visible = [&](double x) { return boolean ? (x != 0) != inverted : x * factor > hidesBelow; };
+  auto visible = [&](double x) { return boolean ? (x != 0) != inverted : !(x * factor <= plan::kHidingMask); };
   bool hides = false;
   for (int64_t batch = 0; batch < batches; ++batch)
     for (int64_t head = 0; head < heads; ++head)

@@ -76,11 +76,7 @@ void Partitioner::setSplit(Value v, Place place, bool chosen) {
 }
 
 std::optional<Place> Partitioner::placeAt(Value v, Place place, Value other, int64_t dimension) const {
-  const int64_t from = globalShape(v)[place.dimension], to = globalShape(other)[dimension];
-  if (from == 0 || place.run * to % from || to == 0) return std::nullopt;
-  const int64_t run = place.run * to / from;
-  if (run == 0 || to % (run * parts)) return std::nullopt;
-  return Place{dimension, run};
+  return placeAlong(globalShape(v), place, globalShape(other), dimension, parts);
 }
 
 //===--- Ops ---===//
@@ -174,10 +170,9 @@ bool Partitioner::visitBlocks(Operation* op) {
   if (!isa<ConcatOp, SliceOp>(op) || !isSplit(first)) return false;
   const Place place = stateOf(first).place;
   if (auto slice = dyn_cast<SliceOp>(op)) {
-    const int64_t d = place.dimension, block = place.run * parts;
+    const int64_t d = place.dimension;
     SmallVector<int64_t> starts(slice.getStarts());
-    if (slice.getSteps()[d] != 1 || starts[d] % block || slice.getSizes()[d] % block || !slice.getSizes()[d])
-      return false;
+    if (!takesWholeBlocks(starts[d], slice.getSizes()[d], slice.getSteps()[d], place, parts)) return false;
     starts[d] /= leaves;
     slice.setStarts(starts);
   } else if (int64_t(cast<ConcatOp>(op).getAxis()) != place.dimension ||
@@ -355,8 +350,9 @@ void Partitioner::visitRandom(Operation* op) {
   if (blocks != 1) op->setAttr("blocks", builder.getI64IntegerAttr(blocks));
 }
 
-// The moments are those of all leaves' rows, or, where they are local, each leaf's own: its term of their mean. An
-// unbiased variance was made for the n of the batch.
+// The moments are those of all leaves' rows, or, where they are local, each leaf's own: its term of their mean. The
+// importer made the unbiased estimate (`train.unbiased`) with the number of elements of the batch; here it is corrected
+// to that of a leaf.
 LogicalResult Partitioner::visitBatchNorm(BatchNormOp op) {
   for (OpOperand& operand : op->getOpOperands())
     if (operand.getOperandNumber() > 0 || isPartial(operand.get())) makeWhole(operand);

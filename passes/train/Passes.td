@@ -42,15 +42,16 @@ def LiftAttention : TrainPass<"lift-attention"> {
     cancel, through a rotary embedding too; keys and values that are repeated for several query heads are read as they
     were before. A mask of constants is evaluated: a causal one becomes the attribute, its sliding window another,
     one that hides nothing goes.
-    Attention stays as written, and `train.decisions` says so, if its weights are dropped out or if what is added to
-    its scores is trained.
+    Attention stays as written, and `train.decisions` says so, if its weights are dropped out, if what is added to its
+    scores is trained, or if one mask operand cannot express how its masks hide all keys of a row.
   }];
 }
 def LiftCrossEntropy : TrainPass<"lift-cross-entropy"> {
   let summary = "recognises the negative log-likelihood of a log-softmax as cross entropy";
   let description = [{
     The label's column is picked by a one-hot select or product, or by a gather from the flattened log-probabilities,
-    with or without a label to ignore. The sign, weights and the mean around it stay.
+    with or without a label to ignore. The sign, weights and the mean around it stay. Where labels outside of the
+    classes give 0 and are not checked at run time, they become the label to ignore.
   }];
 }
 

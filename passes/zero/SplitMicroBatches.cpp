@@ -113,16 +113,22 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
     return bucket && !bucket.getOptimizer();
   }
 
-  // A pass over all micro-batches that takes sums over the global batch. Its slice is what they are computed from.
+  // A pass over all micro-batches that computes sums over the global batch. Its slice is what they are computed from.
   struct CountPass {
     SmallVector<train::GlobalSumOp> sums;
     llvm::DenseSet<Operation*> slice;
   };
 
-  // Takes the sums over the global batch that the step needs before its first micro-batch. A sum of what another sum
+  // The pass that computes a sum, and the name under which it is kept.
+  struct Count {
+    size_t pass;
+    std::string name;
+  };
+
+  // Computes the sums over the global batch that the step needs before its first micro-batch. A sum of what another sum
   // changes, such as a variance after its mean, needs a pass after that one's.
   LogicalResult splitCounts(func::FuncOp step) {
-    llvm::DenseMap<Operation*, std::pair<size_t, std::string>> known;  // the pass and the name of a sum
+    llvm::DenseMap<Operation*, Count> counts;
     std::vector<CountPass> passes;
     for (auto sum : step.getOps<train::GlobalSumOp>()) {
       llvm::DenseSet<Operation*> slice;
@@ -133,15 +139,15 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
             "each piece's own moments");
       size_t pass = 0;
       for (Operation* op : slice)
-        if (auto other = known.find(op); other != known.end()) pass = std::max(pass, other->second.first + 1);
-      std::string name = ("count " + Twine(known.size())).str();
-      known[sum] = {pass, std::move(name)};
+        if (auto other = counts.find(op); other != counts.end()) pass = std::max(pass, other->second.pass + 1);
+      std::string name = ("count " + Twine(counts.size())).str();
+      counts[sum] = {pass, std::move(name)};
       if (pass == passes.size()) passes.emplace_back();
       passes[pass].sums.push_back(sum);
       passes[pass].slice.insert(slice.begin(), slice.end());
     }
     auto total = [&](OpBuilder& builder, Operation* sum) -> Value {
-      return zero::AccumulatedOp::create(builder, sum->getLoc(), sum->getResult(0).getType(), known[sum].second);
+      return zero::AccumulatedOp::create(builder, sum->getLoc(), sum->getResult(0).getType(), counts[sum].name);
     };
     int64_t parts = 0;
     for (CountPass& pass : passes)
@@ -161,7 +167,7 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
             builder.clone(op, mapping);
         }
         for (train::GlobalSumOp sum : pass.sums) {
-          const std::string& name = known[sum].second;
+          const std::string& name = counts[sum].name;
           Location loc = sum.getLoc();
           Value all = add(builder, loc, "terms of " + name, partOf(number), mapping.lookup(sum.getOperand()),
                           [&](Value term) { return train::GlobalSumOp::create(builder, loc, term.getType(), term); });
@@ -173,7 +179,7 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
         for (int64_t i = int64_t(part.getNumArguments()) - 1; i >= 0; --i)
           if (part.getArgument(i).use_empty()) (void)part.eraseArgument(i);
       }
-    for (auto& [sum, where] : known) {
+    for (auto& [sum, where] : counts) {
       OpBuilder builder(sum);
       sum->getResult(0).replaceAllUsesWith(total(builder, sum));
       sum->erase();

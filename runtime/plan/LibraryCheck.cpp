@@ -43,11 +43,13 @@ Status checkCall(const Instruction& instruction, const AnyCall& call, uint64_t t
   std::vector<OperandNeed> needs = operandsOf(call);
   const uint64_t scratch = wire.scratch_per_thread(), needed = scratchPerThread(call);
   if (!suffices(scratch, needed, devices.cpu))
-    return Status::error(cat("it has ", scratch, " bytes of scratch for each thread, but needs ", needed));
+    return Status::error(
+        cat("it has ", scratch, " bytes of scratch for each thread, but needs ", needed, "; compile the plan again"));
   if (scratch > INT64_MAX / threads) return Status::error("its scratch is out of range");
   const uint64_t device = wire.device_scratch(), neededThere = deviceScratch(call);
   if (!suffices(device, neededThere, devices.gpu))
-    return Status::error(cat("it has ", device, " bytes of scratch on a GPU, but needs ", neededThere));
+    return Status::error(
+        cat("it has ", device, " bytes of scratch on a GPU, but needs ", neededThere, "; compile the plan again"));
   if (device > INT64_MAX) return Status::error("its scratch on a GPU is out of range");
   if (devices.gpu && isOfCpus(call)) return Status::error("a GPU has images with their channels first only");
   if (const uint64_t bytes = std::max(scratch * threads, device); bytes > 0)

@@ -9,6 +9,7 @@
 #include "llvm/Support/raw_ostream.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
+#include "test/TemporaryFolder.h"
 
 namespace sheaf::test {
 namespace {
@@ -100,10 +101,14 @@ ModelBuilder ModelBuilder::unary(const std::string& op, int64_t opset, std::vect
   return m;
 }
 
+const std::string& modelFolder() {
+  static const testing::TemporaryFolder folder;
+  return folder.path();
+}
+
 std::string ModelBuilder::save() const {
   static int number = 0;
-  std::string path =
-      ::testing::TempDir() + "/frontend-" + std::to_string(getpid()) + "-" + std::to_string(number++) + ".onnx";
+  std::string path = modelFolder() + "/" + std::to_string(number++) + ".onnx";
   std::ofstream(path, std::ios::binary) << model.SerializeAsString();
   return path;
 }

@@ -30,9 +30,12 @@ class ModelBuilder {
   static ModelBuilder unary(const std::string& op, int64_t opset, std::vector<int64_t> dims, std::vector<float> values,
                             Names more = {});
 
-  std::string save() const;  // to a temporary file of its own
+  std::string save() const;  // to a file of its own in modelFolder()
   onnx::ModelProto model;
 };
+
+// The folder for models of this process, which goes with it.
+const std::string& modelFolder();
 
 onnx::TensorProto floatTensor(const std::string& name, std::vector<int64_t> dims, std::vector<float> values);
 void setInteger(onnx::NodeProto& node, const std::string& name, int64_t value);

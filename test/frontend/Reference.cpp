@@ -86,7 +86,7 @@ double lossOf(const ModelBuilder& model) {
   const std::string path = model.save();
   Imported imported = import(path, withBatch(1));
   for (const std::string& error : imported.errors) ADD_FAILURE() << error;
-  return imported.module ? firstLoss(*imported.module, path.substr(0, path.rfind('/')), "") : std::nan("");
+  return imported.module ? firstLoss(*imported.module, modelFolder(), "") : std::nan("");
 }
 
 }  // namespace sheaf::test

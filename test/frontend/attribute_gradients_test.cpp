@@ -242,7 +242,7 @@ std::string check(const json::Object& of) {
         return seen.insert(&refusal), "";
     return imported.errors.at(0);
   }
-  std::map<std::string, Tensor> at = readParameters(*imported.module, path.substr(0, path.rfind('/')));
+  std::map<std::string, Tensor> at = readParameters(*imported.module, modelFolder());
   unlink(path.c_str());
   mlir::func::FuncOp step = *imported.module->getOps<mlir::func::FuncOp>().begin();
   std::vector<Tensor> arguments;

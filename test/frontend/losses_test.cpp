@@ -111,7 +111,7 @@ Share onRanks(const LossCase& c, int64_t ranks) {
   frontend::ImportOptions options = withBatch(rows, ranks);
   options.loss = c.loss;
   options.train = {"p"};
-  std::string file = ::testing::TempDir() + "/losses-vector.npy";
+  std::string file = modelFolder() + "/vector.npy";
   if (size_t at = options.loss.find("FILE"); at != std::string::npos) {
     options.loss.replace(at, 4, file);
     std::string header =

@@ -64,7 +64,7 @@ TEST(Microsoft, TheBiasOfACrossEntropysGradientIsAdded) {
     ASSERT_TRUE(i.module);
     // (1/3 - [class is the label]) / 2 labels, and the bias.
     const double gradient = (1 + 10 + 100 + 1000 + 10000 + 100000) / 6.0 - (1 + 100000) / 2.0, bias = 654321;
-    EXPECT_NEAR(firstLoss(*i.module, path.substr(0, path.rfind('/')), ""), gradient + bias, 0.1);
+    EXPECT_NEAR(firstLoss(*i.module, modelFolder(), ""), gradient + bias, 0.1);
   }
 }
 
@@ -83,7 +83,7 @@ TEST(Microsoft, AMeanOverNoLabelsIsZero) {
       const std::string path = m.save();
       Imported i = import(path, withBatch(2));
       ASSERT_TRUE(i.module);
-      EXPECT_NEAR(firstLoss(*i.module, path.substr(0, path.rfind('/')), ""), ignored == 0 ? 0 : std::log(3), 1e-6);
+      EXPECT_NEAR(firstLoss(*i.module, modelFolder(), ""), ignored == 0 ? 0 : std::log(3), 1e-6);
     }
 }
 
@@ -114,7 +114,7 @@ TEST(Microsoft, PaddingRowsOfATenEmbeddingsHaveNoGradient) {
     auto step = i.module->lookupSymbol<mlir::func::FuncOp>("step");
     train::Tensor ids = train::Tensor::zeros(mlir::cast<mlir::RankedTensorType>(step.getArgumentTypes()[0]));
     ids.i = {0, 1, 2};
-    auto result = train::evaluateFunction(step, {ids}, readParameters(*i.module, path.substr(0, path.rfind('/'))));
+    auto result = train::evaluateFunction(step, {ids}, readParameters(*i.module, modelFolder()));
     ASSERT_TRUE(mlir::succeeded(result));
     EXPECT_EQ(result->loss->f[0], 6);
     for (int row = 0; row < 4; ++row)
@@ -207,6 +207,10 @@ TEST(Artifacts, AnOptimizerIsReadAsAWholeOrRefused) {
       {"an attribute max_norm_clip", [](auto& m) { setFloat(adamW(m, "gradients"), "max_norm_clip", 1); }},
       {"update_signal", [](auto& m) { adamW(m, "gradients", "signal"); }},
       {"without correct_bias", [](auto& m) { setInteger(adamW(m, "gradients"), "correct_bias", 0); }},
+      {"correct_bias is not supported; give --optimizer, and --clip-norm, since the file clips gradients",
+       [](auto& m) { clip(m), setInteger(adamW(m, "clipped"), "correct_bias", 0); }},
+      {"InplaceClipGradNorm and InplaceClipGradNorm; only one InplaceClipGradNorm is supported",
+       [](auto& m) { clip(m), clip(m), adamW(m, "clipped"); }},
       {"adam_mode", [](auto& m) { setInteger(adamW(m, "gradients"), "adam_mode", 2); }},
       {"no optimizer that is supported", [](auto&) {}},
   };
@@ -215,7 +219,10 @@ TEST(Artifacts, AnOptimizerIsReadAsAWholeOrRefused) {
     const Artifacts artifacts(change);
     EXPECT_THAT(artifacts.imported().errors.at(0),
                 AllOf(HasSubstr("optimizer_model.onnx"), HasSubstr(says), HasSubstr("--optimizer")));
-    EXPECT_TRUE(artifacts.imported("sgd:lr=1").module);
+    Imported named = artifacts.imported("sgd:lr=1");
+    ASSERT_TRUE(named.module);
+    EXPECT_FALSE((*named.module)->hasAttr("train.default_clip_norm"));
+    EXPECT_THAT(named.decisions(), HasSubstr("nothing in optimizer_model.onnx is used"));
     frontend::ImportOptions evaluation = withBatch(8);
     evaluation.form = frontend::Form::kEvaluation;
     EXPECT_TRUE(import(artifacts.path(), evaluation).module);

@@ -133,7 +133,7 @@ void writeModel(const std::string& name, const std::string& path) {
 
 class OnnxGradients : public testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override { folder = testing::TempDir(); }
+  void SetUp() override { folder = modelFolder(); }
 
   // "" if the gradients agree; else what differs. `tried`: whether there was a gradient to compare.
   std::string check(const std::string& name, bool& tried) {

@@ -14,7 +14,6 @@ using ::testing::HasSubstr;
 namespace sheaf::test {
 namespace {
 
-// The loss with inputs of zero: the sum of the operator's result.
 TEST(Operators, AxesAsAttributeAndAsInput) {
   ModelBuilder attribute = ModelBuilder::unary("ReduceMax", 13, {2, 2}, {1, 5, 2, 3});
   setIntegers(*attribute.graph().mutable_node(0), "axes", {-1});
@@ -199,7 +198,7 @@ TEST(Operators, CrossEntropyDividesByTheLabelsThatCount) {
   auto step = i.module->lookupSymbol<mlir::func::FuncOp>("step");
   train::Tensor labels = train::Tensor::zeros(mlir::cast<mlir::RankedTensorType>(step.getArgumentTypes()[0]));
   labels.i = {1, 0};
-  auto parameters = readParameters(*i.module, path.substr(0, path.rfind('/')));
+  auto parameters = readParameters(*i.module, modelFolder());
   auto result = train::evaluateFunction(step, {labels}, parameters);
   ASSERT_TRUE(succeeded(result) && result->loss);
   EXPECT_NEAR(result->loss->f[0], std::log(std::exp(-1) + 1 + std::exp(1)), 1e-12);

@@ -133,7 +133,7 @@ TEST(Parameters, FoldedLookUpsAreTheirTables) {
   EXPECT_EQ(repeated.count("gather"), 1);
   std::string path = m.save();
   Imported one = import(path, withBatch(1));
-  EXPECT_EQ(firstLoss(*one.module, path.substr(0, path.rfind('/')), ""), 2);
+  EXPECT_EQ(firstLoss(*one.module, modelFolder(), ""), 2);
 }
 
 // The table itself is used as well: a tie.
@@ -154,7 +154,7 @@ TEST(Parameters, FoldedLookUpsAreTiedToTheirTable) {
   EXPECT_EQ(i.count("parameter"), 2);
   EXPECT_THAT(i.decisions(),
               HasSubstr("m.tok.weight: trainable, tied again: rows folded into 'embedding_1', tied (2 uses)"));
-  EXPECT_EQ(firstLoss(*i.module, path.substr(0, path.rfind('/')), ""), 1.5 + 3.5);
+  EXPECT_EQ(firstLoss(*i.module, modelFolder(), ""), 1.5 + 3.5);
 }
 
 // Arithmetic on parameters, and rows that may merely start equal, cannot be taken back.

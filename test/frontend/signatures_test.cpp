@@ -243,8 +243,9 @@ TEST(Signatures, AnErrorSaysWhatTheOperatorTakes) {
 TEST(Signatures, AnErrorNamesTheOpsetThatTheNodeFits) {
   ModelBuilder attributes = with("Clip", 13);
   setFloat(node(attributes), "min", 0);
-  EXPECT_THAT(errorOf(attributes), HasSubstr("has no attribute min at opset 13: it has none; that of opset 6 has it: "
-                                             "change the node, or the opset that the model imports"));
+  EXPECT_THAT(errorOf(attributes),
+              HasSubstr("has no attribute min at opset 13 (it has no attributes there); at opset 6 it has it: "
+                        "change the node, or the opset that the model imports"));
   ModelBuilder inputs = with("Clip", 10);
   inputs.floats("limit", {}, {0});
   node(inputs).add_input("limit");

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "ir/Train/Limits.h"
+#include "ir/Train/TrainDialect.h"
 #include "test/frontend/ModelBuilder.h"
 #include "test/frontend/Reference.h"
 
@@ -13,7 +15,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The loss with inputs of zero: the sum of the node's result.
 onnx::NodeProto& first(ModelBuilder& m) {
   return *m.graph().mutable_node(0);
 }
@@ -200,6 +201,89 @@ TEST(Specification, AnIgnoredLabelBeyondTheLabelsTypeIsNone) {
     setString(node, "reduction", "sum");
     sum(m, "y");
     EXPECT_NEAR(lossOf(m), (ignored == 1 ? 1 : 2) * M_LN2, 1e-12) << ignored;
+  }
+}
+
+// ONNX's texts: "x if x >= alpha else 0" of recurrent operators, "y = x for x > alpha" of ThresholdedRelu.
+TEST(Specification, AThresholdBelongsToARecurrencesActivation) {
+  ModelBuilder recurrent = ModelBuilder::unary("RNN", 14, {1, 1, 1}, {2}, {"W", "R"});
+  recurrent.floats("W", {1, 1, 1}, {1});
+  recurrent.floats("R", {1, 1, 1}, {0});
+  setInteger(first(recurrent), "hidden_size", 1);
+  setStrings(first(recurrent), "activations", {"ThresholdedRelu"});
+  onnx::AttributeProto& alpha = *first(recurrent).add_attribute();
+  alpha.set_name("activation_alpha");
+  alpha.set_type(onnx::AttributeProto::FLOATS);
+  alpha.add_floats(2);
+  EXPECT_EQ(lossOf(recurrent), 2);
+  alpha.set_floats(0, 3);
+  EXPECT_EQ(lossOf(recurrent), 0);
+  ModelBuilder alone = ModelBuilder::unary("ThresholdedRelu", 14, {1}, {2});
+  setFloat(first(alone), "alpha", 2);
+  EXPECT_EQ(lossOf(alone), 0);
+}
+
+TEST(Specification, ASignalIsRealOrComplex) {
+  ModelBuilder m = ModelBuilder::unary("STFT", 17, {1, 16, 3}, std::vector<float>(48, 1), {"step", "", "length"});
+  m.integers("step", {}, {4});
+  m.integers("length", {}, {8});
+  EXPECT_THAT(errorOf(m), HasSubstr("signal [batch, length, 1 or 2]"));
+}
+
+TEST(Specification, ATriluDiagonalFarOutsideKeepsAllOrNothing) {
+  auto kept = [](int64_t k, int64_t upper) {
+    ModelBuilder m = ModelBuilder::unary("Trilu", 14, {2, 3}, {1, 2, 3, 4, 5, 6}, {"k"});
+    setInteger(first(m), "upper", upper);
+    m.integers("k", {}, {k});
+    return m;
+  };
+  const auto nothing = HasSubstr("the loss depends on no parameter");
+  EXPECT_THAT(errorOf(kept(INT64_MAX, 1)), nothing);
+  EXPECT_THAT(errorOf(kept(INT64_MIN, 0)), nothing);
+  EXPECT_EQ(lossOf(kept(INT64_MAX, 0)), 21);
+  EXPECT_EQ(lossOf(kept(INT64_MIN, 1)), 21);
+  EXPECT_EQ(lossOf(kept(2, 1)), 3);
+  EXPECT_EQ(lossOf(kept(-1, 0)), 4);
+}
+
+TEST(Specification, TileKeepsToTheRanksOfPlans) {
+  for (std::vector<int64_t> repeats :
+       {std::vector<int64_t>{2, 2, 2, 2, 2}, {1, 3, 1, 1, 2}, {3, 1, 2, 1, 2}, {1, 2, 2, 3, 2}}) {
+    ModelBuilder m;
+    m.input("x", {"N"}).output("loss", {});
+    std::vector<float> data(32);
+    for (int i = 0; i < 32; ++i) data[i] = float(i);
+    m.floats("w", {2, 2, 2, 2, 2}, data);
+    m.integers("repeats", {5}, repeats);
+    std::vector<int64_t> shape, weights;
+    int64_t count = 1;
+    for (int64_t r : repeats) shape.push_back(2 * r), count *= 2 * r;
+    double expected = 0;
+    for (int64_t p = 0; p < count; ++p) {
+      int64_t rest = p, from = 0;
+      for (int d = 4, stride = 1; d >= 0; --d, stride *= 2) {
+        from += rest % shape[d] % 2 * stride;
+        rest /= shape[d];
+      }
+      weights.push_back(p * p % 101);
+      expected += double(weights.back() * from);
+    }
+    m.integers("weights", shape, weights);
+    m.node("Tile", {"w", "repeats"}, {"t"});
+    setInteger(m.node("Cast", {"weights"}, {"c"}), "to", onnx::TensorProto::FLOAT);
+    m.node("Mul", {"t", "c"}, {"y"});
+    setInteger(m.node("ReduceSum", {"y"}, {"sum"}), "keepdims", 0);
+    setInteger(m.node("ReduceSum", {"x"}, {"zero"}), "keepdims", 0);
+    m.node("Add", {"sum", "zero"}, {"loss"});
+    EXPECT_EQ(lossOf(m), expected);
+    Imported imported = import(m, withBatch(1));
+    ASSERT_TRUE(imported.module);
+    imported.module->walk([](mlir::Operation* op) {
+      for (mlir::Value v : op->getResults())
+        if (auto type = mlir::dyn_cast<mlir::RankedTensorType>(v.getType())) {
+          EXPECT_LE(type.getRank(), train::kMaxPlanRank);
+        }
+    });
   }
 }
 

@@ -28,8 +28,7 @@ Numbers gradientOf(const ModelBuilder& m) {
   std::vector<train::Tensor> arguments;
   for (mlir::Type type : step.getArgumentTypes())
     arguments.push_back(train::Tensor::zeros(mlir::cast<mlir::RankedTensorType>(type)));
-  auto result =
-      train::evaluateFunction(step, arguments, readParameters(*imported.module, path.substr(0, path.rfind('/'))));
+  auto result = train::evaluateFunction(step, arguments, readParameters(*imported.module, modelFolder()));
   return mlir::succeeded(result) ? result->gradients.at("w").f : Numbers();
 }
 

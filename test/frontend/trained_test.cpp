@@ -65,7 +65,7 @@ std::map<std::string, train::Tensor> gradients(Imported& i, double at) {
     for (size_t k = 0; k < arguments.back().i.size(); ++k) arguments.back().i[k] = int64_t(k);
   }
   i.module->walk([](train::StopGradientOp op) { ADD_FAILURE() << "train.stop_gradient is left"; });
-  auto result = train::evaluateFunction(step, arguments, readParameters(*i.module, ::testing::TempDir()));
+  auto result = train::evaluateFunction(step, arguments, readParameters(*i.module, modelFolder()));
   EXPECT_TRUE(mlir::succeeded(result));
   return mlir::succeeded(result) ? result->gradients : std::map<std::string, train::Tensor>();
 }
@@ -407,8 +407,7 @@ TEST(Trained, OneOfTwoEqualOperandsIsDetached) {
     m.node("Mul", {"x", "w"}, {"h"});
     express(m.node("Mul", {"h", "h"}, {"y"}), call("y", "mul.Tensor", detach ? "%h, %detach" : "%h, %h"));
     finish(m, "y");
-    const std::string path = ::testing::TempDir() + "/detach.onnx";
-    std::ofstream(path, std::ios::binary) << m.model.SerializeAsString();
+    const std::string path = m.save();
     Imported i = import(path, withBatch(4));
     ASSERT_TRUE(i.module);
     const std::map<std::string, train::Tensor> got = gradients(i, 3);
@@ -506,8 +505,7 @@ TEST(Trained, DetachedParametersFollow) {
     m.node("Mul", {"y", "w"}, {"z"});
     m.node("Mul", {"z", elsewhere ? k : "w"}, {"t"});
     finish(m, "t");
-    const std::string path = ::testing::TempDir() + "/detached-parameter.onnx";
-    std::ofstream(path, std::ios::binary) << m.model.SerializeAsString();
+    const std::string path = m.save();
     Imported i = import(path, withBatch(4));
     ASSERT_TRUE(i.module);
     EXPECT_EQ(trainedNames(i), elsewhere ? (std::set<std::string>{k, "w"}) : std::set<std::string>{"w"});
@@ -562,8 +560,7 @@ TEST(Trained, PaddingRowsHaveNoGradient) {
       } else {
         m.node("Identity", {"sum"}, {"loss"});
       }
-      const std::string path = ::testing::TempDir() + "/padding.onnx";
-      std::ofstream(path, std::ios::binary) << m.model.SerializeAsString();
+      const std::string path = m.save();
       Imported i = import(path, withBatch(3));
       ASSERT_TRUE(i.module);
       EXPECT_THAT(joined(i.warnings), Not(HasSubstr("padding")));
@@ -704,8 +701,7 @@ ModelBuilder constantModel() {
 }
 
 TEST(Trained, WeightsInConstantNodesAreParameters) {
-  const std::string path = ::testing::TempDir() + "/constants.onnx";
-  std::ofstream(path, std::ios::binary) << constantModel().model.SerializeAsString();
+  const std::string path = constantModel().save();
   Imported i = import(path, withBatch(4));
   ASSERT_TRUE(i.module);
   EXPECT_EQ(trainedNames(i), (std::set<std::string>{"linear_0.w_0", "linear_0.b_0", "norm_0.w_0", "norm_0.b_0"}));
@@ -720,7 +716,7 @@ TEST(Trained, WeightsInConstantNodesAreParameters) {
   // Their bytes lie in the model's file, and are read there.
   auto weight = i.module->lookupSymbol<train::ParameterOp>("linear_0.w_0");
   ASSERT_TRUE(weight && weight.getSourceAttr());
-  EXPECT_THAT(readParameters(*i.module, ::testing::TempDir()).at("linear_0.w_0").f, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(readParameters(*i.module, modelFolder()).at("linear_0.w_0").f, ElementsAre(1, 2, 3, 4));
 
   // The written model has Constant nodes again, where they were.
   mlir::MLIRContext context;
@@ -730,7 +726,7 @@ TEST(Trained, WeightsInConstantNodesAreParameters) {
     const std::vector<float> values(size_t(count), 7);
     return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   };
-  const std::string output = ::testing::TempDir() + "/constants-trained.onnx";
+  const std::string output = path + "-trained.onnx";
   ASSERT_TRUE(mlir::succeeded(frontend::exportOnnx(context, path, output, {"", false}, trained)));
   onnx::ModelProto expected = constantModel().model, written;
   for (onnx::NodeProto& node : *expected.mutable_graph()->mutable_node())

@@ -86,7 +86,7 @@ TEST(BatchNorm, PyTorchFollowsTheUnbiasedVariance) {
     ASSERT_TRUE(i.module);
     auto step = i.module->lookupSymbol<mlir::func::FuncOp>("step");
     auto type = mlir::cast<mlir::RankedTensorType>(step.getArgument(0).getType());
-    auto parameters = readParameters(*i.module, path.substr(0, path.rfind('/')));
+    auto parameters = readParameters(*i.module, modelFolder());
     auto result = train::evaluateFunction(step, {train::Tensor::zeros(type)}, parameters);
     ASSERT_TRUE(mlir::succeeded(result));
     EXPECT_NEAR(result->gradients.at("m").f[0], 3, 1e-6);
@@ -246,8 +246,7 @@ TEST(BatchNorm, SharedStatisticsFollowEveryUse) {
   EXPECT_EQ(i.count("update"), 2);
   auto step = i.module->lookupSymbol<mlir::func::FuncOp>("step");
   auto type = mlir::cast<mlir::RankedTensorType>(step.getArgument(0).getType());
-  auto result = train::evaluateFunction(step, {train::Tensor::zeros(type)},
-                                        readParameters(*i.module, path.substr(0, path.rfind('/'))));
+  auto result = train::evaluateFunction(step, {train::Tensor::zeros(type)}, readParameters(*i.module, modelFolder()));
   ASSERT_TRUE(mlir::succeeded(result));
   // 8 to 5, to 5: that is 8 + 0.75 (4 - 8) with 4 = (0.25 * 2 + 0.5 * 5) / 0.75.
   EXPECT_NEAR(result->gradients.at("m").f[0], 4, 1e-6);
@@ -353,7 +352,7 @@ TEST(Dropout, TheMaskIsTheResults) {
   Imported i = import(path, withBatch(16));
   ASSERT_TRUE(i.module) << (i.errors.empty() ? "" : i.errors[0]);
   EXPECT_EQ(i.count("dropout"), 2);
-  EXPECT_NEAR(firstLoss(*i.module, path.substr(0, path.rfind('/')), ""), 0, 1e-6);
+  EXPECT_NEAR(firstLoss(*i.module, modelFolder(), ""), 0, 1e-6);
   // Inference: everything is kept.
   ModelBuilder old = dropoutModel(true, 11, 0);
   std::string oldPath = old.save();

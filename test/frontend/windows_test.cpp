@@ -1,4 +1,4 @@
-// Windows, products and recurrences at the edges of what ONNX's specification allows.
+// Windows and products at the edges of what ONNX's specification allows.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -11,7 +11,6 @@ using ::testing::HasSubstr;
 namespace sheaf::test {
 namespace {
 
-// The loss with inputs of zero.
 onnx::NodeProto& first(ModelBuilder& m) {
   return *m.graph().mutable_node(0);
 }
@@ -76,32 +75,6 @@ TEST(Windows, TheOddPaddingOfATransposedConvolutionDependsOnTheVersion) {
   }
 }
 
-// ONNX's texts: "x if x >= alpha else 0" of recurrent operators, "y = x for x > alpha" of ThresholdedRelu.
-TEST(Windows, AThresholdBelongsToARecurrencesActivation) {
-  ModelBuilder recurrent = ModelBuilder::unary("RNN", 14, {1, 1, 1}, {2}, {"W", "R"});
-  recurrent.floats("W", {1, 1, 1}, {1});
-  recurrent.floats("R", {1, 1, 1}, {0});
-  setInteger(first(recurrent), "hidden_size", 1);
-  setStrings(first(recurrent), "activations", {"ThresholdedRelu"});
-  onnx::AttributeProto& alpha = *first(recurrent).add_attribute();
-  alpha.set_name("activation_alpha");
-  alpha.set_type(onnx::AttributeProto::FLOATS);
-  alpha.add_floats(2);
-  EXPECT_EQ(lossOf(recurrent), 2);
-  alpha.set_floats(0, 3);
-  EXPECT_EQ(lossOf(recurrent), 0);
-  ModelBuilder alone = ModelBuilder::unary("ThresholdedRelu", 14, {1}, {2});
-  setFloat(first(alone), "alpha", 2);
-  EXPECT_EQ(lossOf(alone), 0);
-}
-
-TEST(Windows, ASignalIsRealOrComplex) {
-  ModelBuilder m = ModelBuilder::unary("STFT", 17, {1, 16, 3}, std::vector<float>(48, 1), {"step", "", "length"});
-  m.integers("step", {}, {4});
-  m.integers("length", {}, {8});
-  EXPECT_THAT(errorOf(m), HasSubstr("signal [batch, length, 1 or 2]"));
-}
-
 // A product over an inner dimension of 0 is 0, and one without rows has no elements.
 TEST(Products, OfNothing) {
   const struct {
@@ -152,15 +125,6 @@ TEST(Windows, AFilterOfTooManyPlanesIsRefused) {
   m.floats("f", {1, 1, 65536, 1, 1}, std::vector<float>(65536, 1));
   setIntegers(first(m), "pads", {65535, 0, 0, 0, 0, 0});
   EXPECT_THAT(errorOf(m), HasSubstr("expand to more than"));
-}
-
-TEST(Windows, ARecurrenceOfTooManyStepsIsRefused) {
-  // 16 * 30,000 are few enough; the operations that they become are not.
-  ModelBuilder m = ModelBuilder::unary("LSTM", 14, {30000, 1, 1}, std::vector<float>(30000, 1), {"W", "R"});
-  m.floats("W", {1, 4, 1}, {1, 1, 1, 1});
-  m.floats("R", {1, 4, 1}, {1, 1, 1, 1});
-  setInteger(first(m), "hidden_size", 1);
-  EXPECT_THAT(errorOf(m), HasSubstr("operations (before the backward pass)"));
 }
 
 }  // namespace

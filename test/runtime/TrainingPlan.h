@@ -4,10 +4,7 @@
 // weight files) at 0, `b` (10) at 64, padding between. The update is m += gradient; p -= lr * m.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -18,30 +15,13 @@
 #include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
+#include "test/TemporaryFolder.h"
 #include "test/runtime/UpdateKernel.h"
 
 namespace sheaf::testing {
 
 inline constexpr uint64_t kElements = 128;
 inline constexpr uint64_t kBiasOffset = 64;
-
-// A folder that goes with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string path = std::filesystem::temp_directory_path() / "sheaf-test-XXXXXX";
-    if (mkdtemp(path.data())) path_ = path;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 inline void writeFile(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));

@@ -373,9 +373,8 @@ TEST(EmulatedNccl, ProcessesChooseTheSameAlgorithms) {
 
 TEST(EmulatedNccl, ATableOfProductsIsMadeOnceAndChoosesForAllProcesses) {
   PlanBuilder builder = productOf(8);
-  const std::string folder = ::testing::TempDir() + "products/", measured = folder + "measured.txt";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directory(folder);
+  const TemporaryFolder folder;
+  const std::string measured = folder / "measured.txt";
   DeviceOptions alone;
   alone.products = measured;
   EXPECT_EQ(cudaOpenError(builder.plan, alone), "");
@@ -390,19 +389,19 @@ TEST(EmulatedNccl, ATableOfProductsIsMadeOnceAndChoosesForAllProcesses) {
   std::string changed = text;
   changed.replace(number, 16,
                   text.substr(number, 16) == std::string(16, '0') ? "0100000000000000" : std::string(16, '0'));
-  std::ofstream(folder + "changed.txt") << changed;
+  std::ofstream(folder / "changed.txt") << changed;
   builder.plan.set_ranks(2);
   for (const char* name : {"measured.txt", "changed.txt", "made.txt"})
-    EXPECT_EQ(errorOfTwo({&builder, &builder}, {folder + name, folder + "none.txt"}), "") << name;
-  EXPECT_THAT(textOf(folder + "made.txt"), ::testing::StartsWith("sheaf-products 1\n"));
-  EXPECT_EQ(textOf(folder + "changed.txt"), changed);
-  EXPECT_FALSE(std::filesystem::exists(folder + "none.txt")) << "process 1 wrote a table";
+    EXPECT_EQ(errorOfTwo({&builder, &builder}, {folder / name, folder / "none.txt"}), "") << name;
+  EXPECT_THAT(textOf(folder / "made.txt"), ::testing::StartsWith("sheaf-products 1\n"));
+  EXPECT_EQ(textOf(folder / "changed.txt"), changed);
+  EXPECT_FALSE(std::filesystem::exists(folder / "none.txt")) << "process 1 wrote a table";
 
   builder.plan.set_ranks(1);
-  std::ofstream(folder + "empty.txt").flush();
-  alone.products = folder + "empty.txt";
+  std::ofstream(folder / "empty.txt").flush();
+  alone.products = folder / "empty.txt";
   EXPECT_THAT(cudaOpenError(builder.plan, alone), HasSubstr("empty.txt is empty"));
-  alone.products = folder + "nowhere/table.txt";
+  alone.products = folder / "nowhere/table.txt";
   EXPECT_THAT(cudaOpenError(builder.plan, alone), HasSubstr("the table of products: "));
 }
 
@@ -417,8 +416,8 @@ TEST(EmulatedGpu, ProductsAreMeasuredInTheArena) {
   const uint64_t arena = builder.plan.memory().peak_bytes();
   Variable memory("SHEAF_EMULATED_MEMORY", std::to_string(arena + (258 << 20)).c_str());
   for (bool poison : {false, true}) {
-    const std::string table = ::testing::TempDir() + "measured-in-the-arena.txt";
-    std::filesystem::remove(table);
+    const TemporaryFolder folder;
+    const std::string table = folder / "measured.txt";
     std::vector<std::string> warnings;
     DeviceOptions options;
     options.products = table;

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "runtime/measure/MeasureParts.h"
+#include "test/TemporaryFolder.h"
 
 namespace sheaf::measure {
 namespace {
@@ -22,9 +23,8 @@ DiskOptions quickly(const std::string& folder) {
 }
 
 TEST(MeasureDisk, MeasuresReadsAndWritesApartAndLeavesNoFile) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "measured-disk";
-  std::filesystem::create_directories(folder);
-  Expected<DiskCosts> costs = measureDisk(quickly(folder.string()));
+  const testing::TemporaryFolder folder;
+  Expected<DiskCosts> costs = measureDisk(quickly(folder.path()));
   ASSERT_TRUE(costs.ok()) << costs.status().message();
   ASSERT_EQ(costs->transfers.size(), 2u);
   EXPECT_EQ(costs->transfers[0].kind, plan::Transfer::READ_FILE);
@@ -44,8 +44,7 @@ TEST(MeasureDisk, MeasuresReadsAndWritesApartAndLeavesNoFile) {
     }
     EXPECT_THAT(cost.source, HasSubstr("64.0 MiB"));
   }
-  EXPECT_TRUE(std::filesystem::is_empty(folder));
-  std::filesystem::remove(folder);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(MeasureDisk, SaysWhereItCannotMeasure) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "test/TemporaryFolder.h"
 #include "tools/options/Completion.h"
 #include "tools/options/Manual.h"
 #include "tools/options/Rows.h"
@@ -162,10 +163,9 @@ Table writing() {
 
 TEST(Options, FilesToWriteAreNotThoseToRead) {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::path(::testing::TempDir()) / "options-files";
-  fs::remove_all(folder);
+  const testing::TemporaryFolder folder;
   fs::create_directories(folder / "deep");
-  auto at = [&](const std::string& name) { return (folder / name).string(); };
+  auto at = [&](const std::string& name) { return folder / name; };
   std::ofstream(at("in")) << "in";
   std::ofstream(at("rows")) << "rows";
   fs::create_symlink("in", at("soft"));

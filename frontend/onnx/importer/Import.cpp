@@ -11,6 +11,7 @@
 #include "ir/Train/Outputs.h"
 #include "ir/Train/ParameterNames.h"
 #include "ir/Train/StopGradient.h"
+#include "llvm/Support/Format.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "runtime/base/Decisions.h"
 
@@ -229,7 +230,7 @@ FailureOr<Tensor> Importer::importLoss() {
       return emit.error() << "the model already has a value named '" << request->target
                           << "'; name the input that --loss adds by target=NAME";
     std::string target;
-    const train::Place place = placeOfOutput(request->output, loss);
+    const std::optional<train::Place> place = placeOfOutput(request->output, loss);
     loss = buildLoss(*this, *request, loss, rows, place, [&](RankedTensorType type) {
       llvm::raw_string_ostream(target) << type;
       return addArgument(request->target, type);
@@ -284,12 +285,18 @@ LogicalResult Importer::finishEvaluation(const Tensor& loss) {
 LogicalResult Importer::applyGradients() {
   (*module)->setAttr("train.gradients_given", builder.getUnitAttr());
   const TrainingArtifacts& artifacts = *model.artifacts();
-  if (options.optimizer.empty() && !artifacts.refused.empty()) return emitError(model.location()) << artifacts.refused;
+  if (options.optimizer.empty() && !artifacts.optimizerError.empty())
+    return emitError(model.location()) << artifacts.optimizerError;
+  if (!artifacts.optimizerError.empty())
+    decide("nothing in optimizer_model.onnx is used, since --optimizer is given and an error in it: " +
+           artifacts.optimizerError);
   if (!artifacts.optimizer.empty())
     (*module)->setAttr("train.default_optimizer", builder.getStringAttr(artifacts.optimizer));
   if (artifacts.clipNorm > 0) {
     (*module)->setAttr("train.default_clip_norm", builder.getF64FloatAttr(artifacts.clipNorm));
-    decide("optimizer_model.onnx: clips gradients, as --clip-norm does");
+    std::string text = "optimizer_model.onnx: clips gradients to a norm of ";
+    llvm::raw_string_ostream(text) << llvm::format("%g", artifacts.clipNorm) << ", unless --clip-norm gives another";
+    decide(text);
   }
   for (const auto& [name, value] : model.artifacts()->gradients) {
     auto parameter = module->lookupSymbol<train::ParameterOp>(train::symbolOf(name));

@@ -39,7 +39,9 @@ struct ImportOptions {
   // the output's shape).
   std::string loss;
   std::vector<std::string> train, freeze;  // regular expressions over parameter names; freeze wins
-  std::string optimizer;                   // "" if not given: then a model with training_info uses its own
+  // "" if not given: then a model with training_info uses its own, and ONNX Runtime's artifacts use that of
+  // optimizer_model.onnx.
+  std::string optimizer;
   // What BatchNormalization does: normalize by the moments of all ranks' rows or of each rank's own, or by the stored
   // statistics. Automatic: what the graph or PyTorch's metadata say, sync for training; where they say nothing, sync if
   // the scale is trained.

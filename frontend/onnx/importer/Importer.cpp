@@ -22,6 +22,8 @@ constexpr int64_t kMaxOps = 1 << 16;
 // Elements of known tensors that are read or computed, and tensors of sequences that are copied, in the time that
 // importing a node takes.
 constexpr int64_t kElementsPerNode = 1 << 13, kCopiesPerNode = 16;
+// The nodes that a part counts as; docs/onnx.md says it of a recurrence's steps.
+constexpr int64_t kNodesPerPart = 16;
 // Constants of the model up to this many elements are read; larger ones become frozen parameters.
 constexpr int64_t kMaxConstant = 1 << 20;
 
@@ -29,7 +31,8 @@ std::string functionKey(StringRef domain, StringRef name, StringRef overload) {
   return ((domain == "ai.onnx" ? StringRef() : domain) + ":" + name + ":" + overload).str();
 }
 
-// The elements of known values that a node has read and computed. One that takes data reads of others only integers.
+// Returns how many elements of known values the node read and computed. A node with an operand of data reads only known
+// integers, such as indices and shapes.
 int64_t knownElements(const Node& node) {
   if (node.proto.op_type() == "Shape" || node.proto.op_type() == "Size") return 0;
   const bool folded = llvm::all_of(node.operands, [](const GraphValue& x) { return !x.tensor.value(); });
@@ -76,13 +79,13 @@ void Importer::OpCounter::notifyOperationInserted(Operation* op, OpBuilder::Inse
 }
 
 bool Importer::isTooLarge() const {
-  return inlined > kMaxNodes || counter.ops > kMaxOps || counter.operands > kMaxOperands;
+  return countedNodes > kMaxNodes || counter.ops > kMaxOps || counter.operands > kMaxOperands;
 }
 
-LogicalResult Importer::unroll(int64_t nodes) {
-  inlined += nodes;
+LogicalResult Importer::countNodes(int64_t nodes) {
+  countedNodes += nodes;
   if (!isTooLarge()) return success();
-  if (inlined > kMaxNodes)
+  if (countedNodes > kMaxNodes)
     return emit.error() << "the model's functions, loops, recurrences and known values expand to more than "
                         << kMaxNodes << " nodes";
   if (counter.ops > kMaxOps)
@@ -92,12 +95,16 @@ LogicalResult Importer::unroll(int64_t nodes) {
   return emit.error() << "has more than " << kMaxOperands << " operands; split it into several operators";
 }
 
-LogicalResult Importer::unrollElements(int64_t elements) {
-  return unroll(elements / kElementsPerNode);
+LogicalResult Importer::countElements(int64_t elements) {
+  return countNodes(elements / kElementsPerNode);
 }
 
-LogicalResult Importer::unrollCopies(int64_t tensors) {
-  return unroll(tensors / kCopiesPerNode);
+LogicalResult Importer::countCopies(int64_t tensors) {
+  return countNodes(tensors / kCopiesPerNode);
+}
+
+LogicalResult Importer::countParts(int64_t parts) {
+  return countNodes(kNodesPerPart * std::min(parts, kMaxNodes));
 }
 
 int64_t Importer::opsetOf(const onnx::NodeProto& node, const Scope& scope) const {
@@ -131,7 +138,7 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
                      (node.domain().empty() ? "" : node.domain() + ".") + node.op_type() + ", opset " +
                      std::to_string(opset) + ")";
   emit.enter(locationOf(node, ordinal), what);
-  if (failed(unroll(1))) return failure();
+  if (failed(countNodes(1))) return failure();
   if (std::max(node.input_size(), node.output_size()) > kMaxOperands)
     return emit.error() << "has " << std::max(node.input_size(), node.output_size())
                         << " inputs or outputs, and at most " << kMaxOperands
@@ -161,7 +168,7 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
     }
     GraphValue* value = lookup(name, scope, &node, int(i));
     if (!value) return failure();
-    if (value->sequence && failed(unrollCopies(value->sequence->size()))) return failure();
+    if (value->sequence && failed(countCopies(value->sequence->size()))) return failure();
     view.operands.push_back(*value);
   }
 
@@ -174,7 +181,7 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
     if (operand.sequence && !op->facts.sequences) return emit.error() << "takes tensors, not a sequence";
   stopGradients(view);
   if (failed(op->handler(view))) return failure();
-  return unrollElements(knownElements(view));
+  return countElements(knownElements(view));
 }
 
 // Cuts the operands that PyTorch detaches: no gradient passes through them.

@@ -184,11 +184,13 @@ class Importer {
   // The value a name stands for as an operand of `user` sees it; null after an error.
   GraphValue* lookup(llvm::StringRef name, Scope& scope, const onnx::NodeProto* user, int operand = -1);
   // Counts `nodes` that a function or a loop expands to; failure after an error: they are too many.
-  mlir::LogicalResult unroll(int64_t nodes);
+  mlir::LogicalResult countNodes(int64_t nodes);
   // Counts the nodes that would take as long as reading or computing elements of known tensors, or as copying tensors
   // of a sequence.
-  mlir::LogicalResult unrollElements(int64_t elements);
-  mlir::LogicalResult unrollCopies(int64_t tensors);
+  mlir::LogicalResult countElements(int64_t elements);
+  mlir::LogicalResult countCopies(int64_t tensors);
+  // Counts the nodes of an operator that becomes ops for each of many parts, such as steps of a recurrence.
+  mlir::LogicalResult countParts(int64_t parts);
   const onnx::TensorProto* initializer(llvm::StringRef name) const { return initializers.lookup(name); }
   // The parameter that a tensor is, unchanged; null for anything else.
   train::ParameterOp parameterOf(const Tensor& tensor);
@@ -246,7 +248,7 @@ class Importer {
   // The dimension of an input that holds the rows.
   int64_t rowDimension(const onnx::ValueInfoProto& input) const;
   // The place of the rows in an output to which --loss adds a target. A run of 0: no dimension holds them.
-  train::Place placeOfOutput(llvm::StringRef output, const Tensor& value);
+  std::optional<train::Place> placeOfOutput(llvm::StringRef output, const Tensor& value);
   mlir::LogicalResult findRows(const llvm::StringSet<>& read);
   mlir::LogicalResult bindRows(const onnx::ValueInfoProto& input, llvm::StringRef orConstant);
   // Inputs of the model, inputs or outputs of a node, and operands of an op. A plan, its proof and its schedule take
@@ -278,7 +280,7 @@ class Importer {
   std::vector<const onnx::ValueInfoProto*> dataInputs;
   llvm::DenseSet<mlir::Value> whole;                      // arguments that are the same for all rows
   llvm::StringMap<const onnx::FunctionProto*> functions;  // by domain, name and overload
-  llvm::SmallVector<const onnx::FunctionProto*> calls;    // being inlined
+  llvm::SmallVector<const onnx::FunctionProto*> calls;    // being countedNodes
   llvm::StringMap<GraphValue> reads;                      // parameters read so far, and their views
   std::string lossName;                                   // the output that the loss is, or is made of
   std::optional<LossRequest> request;                     // how it is made of it
@@ -286,7 +288,7 @@ class Importer {
   bool oneRow = false;
   llvm::StringMap<int64_t> rowDimensions;  // by input, where it is not 0
   llvm::StringMap<int64_t> sizes;          // of symbolic dimensions, for one rank
-  int64_t inlined = 0;                     // nodes imported so far, to bound what functions and loops may expand to
+  int64_t countedNodes = 0;                // nodes imported so far, to bound what functions and loops may expand to
   // Counts the ops that the builder inserts, and the most operands of one.
   struct OpCounter : mlir::OpBuilder::Listener {
     void notifyOperationInserted(mlir::Operation* op, mlir::OpBuilder::InsertPoint) override;

@@ -1,6 +1,5 @@
 // The inputs of the step: the batch, the dimensions that are bound, and the inputs that are constants.
 #include "frontend/onnx/importer/Importer.h"
-#include "frontend/onnx/importer/RowPlaces.h"
 #include "frontend/onnx/ops/RowsFirst.h"
 #include "frontend/onnx/survey/Surveyor.h"
 
@@ -54,28 +53,6 @@ int64_t Importer::rowDimension(const onnx::ValueInfoProto& input) const {
   return found == rowDimensions.end() ? 0 : found->second;
 }
 
-// Follows the rows to the output. Where they cannot be followed, they are where the model's output has the symbol of
-// the rows; without one they are taken to come first.
-train::Place Importer::placeOfOutput(StringRef output, const Tensor& value) {
-  const ArrayRef<int64_t> shape = value.shape();
-  if (const auto place = value.value() ? placeOfRows(step, value.value(), rows) : std::nullopt) return *place;
-  const onnx::ValueInfoProto* info = model.valueType(output);
-  for (const onnx::ValueInfoProto* input : dataInputs) {
-    const auto& dims = input->type().tensor_type().shape().dim();
-    if (!info || rowDimension(*input) >= dims.size()) continue;
-    const std::string& symbol = dims[int(rowDimension(*input))].dim_param();
-    if (symbol.empty()) continue;
-    for (auto [d, dim] : llvm::enumerate(info->type().tensor_type().shape().dim()))
-      if (dim.dim_param() == symbol && d < shape.size() && shape[d] == rows) return {int64_t(d), 1};
-  }
-  if (rows == 0 || shape.empty() || shape.front() == 0 || shape.front() % rows) return {0, 0};
-  if (rows > 1)
-    emitWarning(emit.location())
-        << "output '" << output << "': --loss cannot follow the rows of the batch to it, and takes its first dimension "
-        << "for them: if they are elsewhere, compute the loss in the model";
-  return {0, shape.front() / rows};
-}
-
 // Finds inputs whose rows are not in their first dimension: those that --rows names, or, without it, all if they share
 // one symbol, and not as their first dimension. A symbol is not that of the rows if
 //  - --bind gives it a size, next to --batch;
@@ -113,15 +90,15 @@ LogicalResult Importer::findRows(const llvm::StringSet<>& read) {
       shared = symbols;
   }
   if (!shared || shared->size() != 1) return success();
-  bool comesFirst = false, othersComeFirst = false, otherSize = false;
+  bool comesFirst = false, othersComeFirst = false, firstIsOtherSize = false;
   for (const onnx::ValueInfoProto* input : dataInputs) {
     if (!read.contains(input->name())) continue;
     const auto& first = input->type().tensor_type().shape().dim(0);
     comesFirst |= first.dim_param() == shared->front();
     othersComeFirst |= !isSized(first) && first.dim_param() != shared->front();
-    otherSize |= first.dim_value() != 1 && (!first.has_dim_value() || first.dim_value() != options.batch);
+    firstIsOtherSize |= first.dim_value() != 1 && (!first.has_dim_value() || first.dim_value() != options.batch);
   }
-  if (!comesFirst && (othersComeFirst || !otherSize)) return success();
+  if (!comesFirst && (othersComeFirst || !firstIsOtherSize)) return success();
   for (const onnx::ValueInfoProto* input : dataInputs) {
     const auto& dims = input->type().tensor_type().shape().dim();
     auto found = llvm::find_if(dims, [&](const auto& dim) { return dim.dim_param() == shared->front(); });
@@ -253,7 +230,7 @@ LogicalResult Importer::bindRows(const onnx::ValueInfoProto& input, StringRef or
       return error() << ": the batch size is not bound; give --batch B";
     if (failed(splitBatch())) return failure();
   }
-  // The evaluation's batch is that of a micro-batch.
+  // An evaluation is imported with the rows of a micro-batch, which --bind need not match.
   auto bound = llvm::find_if(options.bind, [&](const auto& bind) { return symbolic && bind.first == dim.dim_param(); });
   if (bound != options.bind.end() && bound->second != batch && options.form != Form::kEvaluation) {
     error() << ": dimension " << rowDimension(input) << " holds the rows of the batch, and --bind " << bound->first

@@ -67,12 +67,12 @@ bool isOfTokens(BlockArgument argument) {
 
 // A scalar that is the sum of `terms`, each of them times `mask` if there is one, times `factor`, and divided by
 // `divisor` if there is one.
-struct Scaled {
+struct ScaledSum {
   Value terms, mask, divisor;
   double factor = 1;
 };
 
-// A value before what repeats a single element.
+// Skips reshapes, and broadcasts of a single element.
 Value skipRepeats(Value v) {
   for (Operation* op = v.getDefiningOp(); op; op = v.getDefiningOp()) {
     const bool single = isa<train::BroadcastOp>(op) && train::typeOf(op->getOperand(0)).getNumElements() == 1;
@@ -82,7 +82,7 @@ Value skipRepeats(Value v) {
   return v;
 }
 
-// The booleans of which a value is 0 and 1; null if it is not known to be that.
+// Returns the booleans that `v` was cast from; null if it is not a cast of booleans.
 Value maskOf(Value v) {
   v = train::skipReshapesAndCasts(v);
   auto cast = v.getDefiningOp<train::CastOp>();
@@ -90,8 +90,9 @@ Value maskOf(Value v) {
                                                                                 : Value();
 }
 
-Scaled peel(Value v) {
-  Scaled result;
+// Reads a scalar as a scaled sum, through factors, means, sums, one division and one mask.
+ScaledSum asScaledSum(Value v) {
+  ScaledSum result;
   while (true) {
     v = train::skipReshapesAndCasts(v);
     if (auto scaled = train::matchMulBySplat(v)) {
@@ -126,7 +127,7 @@ Scaled peel(Value v) {
 }
 
 // True if `mask` is true for the labels that an entropy does not ignore.
-bool isOfCounted(Value mask, train::CrossEntropyOp entropy) {
+bool selectsCountedLabels(Value mask, train::CrossEntropyOp entropy) {
   auto inverted = mask.getDefiningOp<train::NotOp>();
   auto compare = (inverted ? train::skipReshapes(inverted->getOperand(0)) : mask).getDefiningOp<train::CompareOp>();
   const auto predicate = inverted ? train::ComparePredicate::eq : train::ComparePredicate::ne;
@@ -136,17 +137,17 @@ bool isOfCounted(Value mask, train::CrossEntropyOp entropy) {
 }
 
 // True if a sum of an entropy's losses is their mean over the labels that count.
-bool isMean(const Scaled& sum, train::CrossEntropyOp entropy) {
+bool isMeanOfCountedLabels(const ScaledSum& sum, train::CrossEntropyOp entropy) {
   const int64_t rows = train::typeOf(entropy.getLoss()).getNumElements();
   auto isOne = [](double factor) { return std::abs(factor - 1) < 1e-6; };
   if (!sum.divisor) return !sum.mask && !entropy.getIgnoreIndex() && isOne(sum.factor * double(rows));
-  const Scaled count = peel(sum.divisor);
+  const ScaledSum count = asScaledSum(sum.divisor);
   const Value counted = maskOf(count.terms);
   if (!counted || count.mask || count.divisor || !isOne(sum.factor / count.factor) ||
       train::typeOf(counted).getNumElements() != rows)
     return false;
   if (sum.mask && sum.mask != counted) return false;
-  return isOfCounted(counted, entropy) || (sum.mask && !entropy.getIgnoreIndex());
+  return selectsCountedLabels(counted, entropy) || (sum.mask && !entropy.getIgnoreIndex());
 }
 
 }  // namespace
@@ -180,9 +181,9 @@ void stateIds(const Tensor& ids, int64_t rows) {
 
 void statePerplexity(const Tensor& loss) {
   if (!loss || !loss.value()) return;
-  const Scaled mean = peel(loss.value());
+  const ScaledSum mean = asScaledSum(loss.value());
   auto entropy = mean.terms.getDefiningOp<train::CrossEntropyOp>();
-  if (!entropy || mean.terms != entropy.getLoss() || !isMean(mean, entropy)) return;
+  if (!entropy || mean.terms != entropy.getLoss() || !isMeanOfCountedLabels(mean, entropy)) return;
   bool all = false;
   int64_t shift = 0;
   BlockArgument argument = inputOf(entropy.getLabels(), all, shift);

@@ -74,9 +74,16 @@ std::string listNames(ArrayRef<std::string> names, size_t most) {
 namespace {
 
 // Graphs and tensors, those in attributes of nodes included. They are nested only as deep as protobuf parses them.
-struct Contents {
+struct GraphsAndTensors {
   std::vector<const onnx::GraphProto*> graphs;
   std::vector<const onnx::TensorProto*> tensors;
+
+  GraphsAndTensors() = default;
+  explicit GraphsAndTensors(const onnx::ModelProto& model) {
+    add(model.graph());
+    add(model.functions());
+    add(model.training_info());
+  }
 
   void add(const onnx::GraphProto& graph) {
     graphs.push_back(&graph);
@@ -113,7 +120,7 @@ StringRef nameOf(const onnx::ValueInfoProto& input) {
   return input.name();
 }
 
-// A name that is given twice among the inputs of a graph or a function and the results of its nodes.
+// Returns a name that inputs and nodes define twice; `names` are those of the initializers.
 template <typename Inputs, typename Nodes>
 std::optional<StringRef> definedTwice(const Inputs& inputs, const Nodes& nodes, llvm::StringSet<> names = {}) {
   llvm::StringSet<> own;
@@ -181,10 +188,7 @@ void Model::noteLinks() const {
   if (error) return;
   std::set<std::string> seen;
   std::vector<std::string> leave;
-  Contents contents;
-  contents.add(graph());
-  contents.add(model.functions());
-  contents.add(model.training_info());
+  const GraphsAndTensors contents(model);
   for (const onnx::TensorProto* tensor : contents.tensors) {
     if (tensor->data_location() != onnx::TensorProto::EXTERNAL) continue;
     ScopedDiagnosticHandler quiet(context, [](Diagnostic&) {});  // a constant is refused where it is read
@@ -339,13 +343,10 @@ LogicalResult Model::check() {
 LogicalResult Model::checkRanks() const {
   auto check = [&](StringRef name, int64_t rank) -> LogicalResult {
     if (rank <= kMaxRank) return success();
-    return emitError(location()) << "the tensor '" << name << "' has " << rank << " dimensions; at most " << kMaxRank
-                                 << " are supported";
+    const std::string what = name.empty() ? "a tensor in an attribute of a node" : "the tensor '" + name.str() + "'";
+    return emitError(location()) << what << " has " << rank << " dimensions; at most " << kMaxRank << " are supported";
   };
-  Contents contents;
-  contents.add(graph());
-  contents.add(model.functions());
-  contents.add(model.training_info());
+  const GraphsAndTensors contents(model);
   for (const onnx::TensorProto* tensor : contents.tensors)
     if (failed(check(tensor->name(), tensor->dims_size()))) return failure();
   for (const onnx::GraphProto* graph : contents.graphs)
@@ -361,7 +362,7 @@ LogicalResult Model::checkNames() const {
     return emitError(location()) << "defines the value '" << name << "' twice" << where
                                  << "; inputs, initializers and results of nodes must have different names";
   };
-  Contents contents;
+  GraphsAndTensors contents;
   contents.add(graph());
   contents.add(model.functions());
   for (const onnx::GraphProto* graph : contents.graphs) {

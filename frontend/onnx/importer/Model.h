@@ -23,7 +23,7 @@ namespace sheaf::frontend {
 inline constexpr int64_t kMaxElements = int64_t(1) << 42;
 // The maximum number of elements of a value, which has the rows of all ranks. train-partition limits those of a leaf.
 inline constexpr int64_t kMaxGlobalElements = int64_t(1) << 56;
-// The maximum number of dimensions of a tensor. Those that a plan computes have at most 8.
+// The maximum number of dimensions of a tensor. Those that a plan computes have at most train::kMaxPlanRank.
 inline constexpr int64_t kMaxRank = 64;
 
 inline bool isDefaultDomain(llvm::StringRef domain) {

@@ -1,7 +1,7 @@
-#include "frontend/onnx/importer/RowPlaces.h"
-
-#include "ir/Train/BatchNorm.h"
+// Finds where an output has the rows of the batch.
+#include "frontend/onnx/importer/Importer.h"
 #include "ir/Train/OpAxes.h"
+#include "ir/Train/Place.h"
 
 using namespace mlir;
 
@@ -14,7 +14,9 @@ ArrayRef<int64_t> shapeOf(Value v) {
   return cast<RankedTensorType>(v.getType()).getShape();
 }
 
-// As -train-partition follows the parts of a value, with each row as a part.
+// Follows the rows through the ops of a step as -train-partition follows the parts of a value: each row is a part. The
+// rows are the first dimension of the step's arguments. [35 * 20, V], made of [35, 20, V] with the rows second, has
+// them at {0, 1}. A row is found by its distance in memory from the next, so there must be at least two.
 class RowPlaces {
  public:
   RowPlaces(func::FuncOp step, int64_t rows) : rows(rows) {
@@ -55,22 +57,21 @@ class RowPlaces {
     for (OpOperand& operand : op->getOpOperands()) {
       const auto place = of(operand.get());
       if (!place) continue;
+      auto along = [&](Value other, int64_t dimension) {
+        return train::placeAlong(shapeOf(operand.get()), *place, shapeOf(other), dimension, rows);
+      };
+      auto fits = [&](ValueRange values, ArrayRef<int64_t> dimensions) {
+        return llvm::all_of(llvm::zip(values, dimensions), [&](auto pair) {
+          auto [other, dimension] = pair;
+          return dimension < 0 || along(other, dimension);
+        });
+      };
       for (const train::OpAxis& axis : axes) {
-        if (axis.operands[operand.getOperandNumber()] != place->dimension) continue;
-        SmallVector<std::pair<Value, Place>> found;
-        bool fits = true;
-        auto follow = [&](Value other, int64_t dimension) {
-          if (dimension < 0) return;
-          const int64_t from = shapeOf(operand.get())[place->dimension], to = shapeOf(other)[dimension];
-          const int64_t run = from ? place->run * to / from : 0;
-          fits &= run > 0 && place->run * to % from == 0 && to % (run * rows) == 0;
-          found.emplace_back(other, Place{dimension, run});
-        };
-        for (auto [other, dimension] : llvm::zip(op->getOperands(), axis.operands)) follow(other, dimension);
-        found.clear();
-        for (auto [result, dimension] : llvm::zip(op->getResults(), axis.results)) follow(result, dimension);
-        if (!fits) continue;
-        for (auto [result, at] : found) places[result] = at;
+        if (axis.operands[operand.getOperandNumber()] != place->dimension || !fits(op->getOperands(), axis.operands) ||
+            !fits(op->getResults(), axis.results))
+          continue;
+        for (auto [result, dimension] : llvm::zip(op->getResults(), axis.results))
+          if (dimension >= 0) places[result] = *along(result, dimension);
         return true;
       }
     }
@@ -81,10 +82,9 @@ class RowPlaces {
   bool visitBlocks(Operation* op) {
     const auto place = of(op->getOperand(0));
     if (!place) return false;
-    const int64_t d = place->dimension, block = place->run * rows;
+    const int64_t d = place->dimension;
     if (auto slice = dyn_cast<train::SliceOp>(op)) {
-      if (slice.getSteps()[d] != 1 || slice.getStarts()[d] % block || slice.getSizes()[d] % block ||
-          !slice.getSizes()[d])
+      if (!train::takesWholeBlocks(slice.getStarts()[d], slice.getSizes()[d], slice.getSteps()[d], *place, rows))
         return false;
     } else {
       auto concat = dyn_cast<train::ConcatOp>(op);
@@ -102,8 +102,27 @@ class RowPlaces {
 
 }  // namespace
 
-std::optional<Place> placeOfRows(func::FuncOp step, Value value, int64_t rows) {
-  return rows > 1 ? RowPlaces(step, rows).of(value) : std::nullopt;
+// Follows the rows to the output. Where they cannot be followed, they are where the model's output has the symbol of
+// the rows; without one they are taken to come first. Nothing if they cannot.
+std::optional<Place> Importer::placeOfOutput(StringRef output, const Tensor& value) {
+  const ArrayRef<int64_t> shape = value.shape();
+  const bool followed = value.value() && rows > 1;
+  if (const auto place = followed ? RowPlaces(step, rows).of(value.value()) : std::nullopt) return place;
+  const onnx::ValueInfoProto* info = model.valueType(output);
+  for (const onnx::ValueInfoProto* input : dataInputs) {
+    const auto& dims = input->type().tensor_type().shape().dim();
+    if (!info || rowDimension(*input) >= dims.size()) continue;
+    const std::string& symbol = dims[int(rowDimension(*input))].dim_param();
+    if (symbol.empty()) continue;
+    for (auto [d, dim] : llvm::enumerate(info->type().tensor_type().shape().dim()))
+      if (dim.dim_param() == symbol && d < shape.size() && shape[d] == rows) return Place{int64_t(d), 1};
+  }
+  if (rows == 0 || shape.empty() || shape.front() == 0 || shape.front() % rows) return std::nullopt;
+  if (rows > 1)
+    emitWarning(emit.location()) << "output '" << output
+                                 << "': --loss cannot follow the rows of the batch to it, and assumes that they are in "
+                                 << "its first dimension. If they are not, compute the loss in the model";
+  return Place{0, shape.front() / rows};
 }
 
 }  // namespace sheaf::frontend

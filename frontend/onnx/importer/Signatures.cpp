@@ -118,7 +118,7 @@ LogicalResult checkAttributes(const Node& node, const Signature& signature) {
       if (name.starts_with("__") || signature.takesOtherAttributes()) continue;
       auto diagnostic = node.error() << "has no attribute " << name << " at opset " << node.opset;
       if (known.empty()) {
-        diagnostic << ": it has none";
+        diagnostic << " (it has no attributes there)";
       } else {
         diagnostic << " (its attributes are: ";
         llvm::interleaveComma(known, diagnostic, [&](const AttributeSignature& a) { diagnostic << a.name; });
@@ -129,7 +129,7 @@ LogicalResult checkAttributes(const Node& node, const Signature& signature) {
         return find(list, name) != list.end();
       };
       if (const Signature* has = other(signature, hasIt))
-        return diagnostic << "; that of opset " << has->since << " has it" << kRemedy;
+        return diagnostic << "; at opset " << has->since << " it has it" << kRemedy;
       return diagnostic << "; remove it, or correct its name";
     }
     const AttributeProto* attribute = node.attribute(name);

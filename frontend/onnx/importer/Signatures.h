@@ -1,4 +1,4 @@
-// The signatures of ONNX's operators: their attributes, and how many inputs and outputs they have.
+// The signatures of ONNX's and ONNX Runtime's operators: their attributes, and how many inputs and outputs they have.
 #pragma once
 
 #include <cstdint>

@@ -335,10 +335,6 @@ bool isSigmoid(const Tensor& x) {
 Tensor targetOf(Emitter& e, RankedTensorType type, int64_t rows, train::Place place,
                 llvm::function_ref<Value(RankedTensorType)> addTarget) {
   const ArrayRef<int64_t> shape = type.getShape();
-  if (place.run == 0)
-    return e.error() << "its first dimension of " << shape.front() << " does not hold the " << rows
-                     << " rows of the batch",
-           Tensor();
   const size_t d = size_t(place.dimension);
   const int64_t outer = shape[d] / (rows * place.run);
   Shape divided(shape.take_front(d));
@@ -353,8 +349,8 @@ Tensor targetOf(Emitter& e, RankedTensorType type, int64_t rows, train::Place pl
 
 }  // namespace
 
-Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& output, int64_t rows, train::Place place,
-                 llvm::function_ref<Value(RankedTensorType)> addTarget) {
+Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& output, int64_t rows,
+                 std::optional<train::Place> place, llvm::function_ref<Value(RankedTensorType)> addTarget) {
   Emitter& e = importer.emit;
   LossTerm term{importer, e, request, output, {}};
   if (!output.isFloat()) return e.error() << "is not of a floating-point type, so it has no gradient", Tensor();
@@ -379,10 +375,14 @@ Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& o
            Tensor();
   term.x = e.cast(output, e.ops().getF32Type());
   Shape shape(output.shape());
+  if (!place)
+    return e.error() << "its first dimension of " << shape.front() << " does not hold the " << rows
+                     << " rows of the batch; name an output that has the rows, or compute the loss in the model",
+           Tensor();
   if (request.kind->labels) {
     int64_t axis = int64_t(term.number("axis"));
     if (!e.checkAxis(axis, rank)) return {};
-    if (axis == place.dimension)
+    if (axis == place->dimension)
       return e.error() << "--loss: axis=" << axis << " is the batch, not the classes", Tensor();
     Shape permutation;
     for (int64_t d = 0; d < rank; ++d)
@@ -390,10 +390,10 @@ Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& o
     permutation.push_back(axis);
     term.x = e.transpose(term.x, permutation);
     shape.erase(shape.begin() + axis);
-    if (axis < place.dimension) --place.dimension;
+    if (axis < place->dimension) --place->dimension;
   }
   Type element = request.kind->labels ? Type(e.ops().getI64Type()) : Type(e.ops().getF32Type());
-  term.t = targetOf(e, RankedTensorType::get(shape, element), rows, place, addTarget);
+  term.t = targetOf(e, RankedTensorType::get(shape, element), rows, *place, addTarget);
   if (!term.t) return {};
   Tensor loss = request.kind->build(term);
   return term.failed ? Tensor() : loss;

@@ -33,8 +33,8 @@ mlir::FailureOr<std::optional<LossRequest>> parseLoss(llvm::StringRef text,
 
 // Builds the mean loss, a scalar, of an output that has the batch's `rows` at `place`; absent after an error.
 // `addTarget` declares the input to compare it with, given its type, whose first dimension is the rows.
-Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& output, int64_t rows, train::Place place,
-                 llvm::function_ref<mlir::Value(mlir::RankedTensorType)> addTarget);
+Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& output, int64_t rows,
+                 std::optional<train::Place> place, llvm::function_ref<mlir::Value(mlir::RankedTensorType)> addTarget);
 
 // What the operators of losses share with them (OpsLoss.cpp).
 

@@ -44,7 +44,7 @@ FailureOr<Subgraph> subgraph(Node& n, StringRef name) {
   Subgraph subgraph{a->g(), {}};
   for (const onnx::TensorProto& tensor : a->g().initializer()) {
     Tensor value = constantTensor(n.emit, n.importer.model, tensor);
-    if (!value || failed(n.importer.unrollElements(value.count()))) return failure();
+    if (!value || failed(n.importer.countElements(value.count()))) return failure();
     subgraph.initializers.push_back(value);
   }
   return subgraph;
@@ -63,16 +63,17 @@ LogicalResult branch(Node& n) {
   return success();
 }
 
-// Counts an iteration, in which sequences are copied and elements of known tensors are read, so that long loops over
-// much end.
+// Counts an iteration, the sequences that it copies and the known elements that it reads, so that long loops over large
+// values are refused.
 LogicalResult countIteration(Node& n, const Values& values, int64_t read = 0) {
   int64_t copied = 0;
   for (const GraphValue& value : values) copied += value.sequence ? int64_t(value.sequence->size()) : 0;
-  if (failed(n.importer.unroll(1)) || failed(n.importer.unrollCopies(copied))) return failure();
-  return n.importer.unrollElements(read);
+  if (failed(n.importer.countNodes(1)) || failed(n.importer.countCopies(copied))) return failure();
+  return n.importer.countElements(read);
 }
 
-// Failure after an error: what a subgraph yields is not a tensor. Why a value is unknown, a survey has said.
+// Fails if a value that a subgraph yields is not a tensor; without an error if it is unknown, since the survey has
+// reported why.
 LogicalResult checkTensor(Node& n, const GraphValue& value, const Twine& what, const onnx::ValueInfoProto& output) {
   if (value.tensor) return success();
   if (value.unknown) return failure();

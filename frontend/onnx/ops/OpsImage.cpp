@@ -11,10 +11,6 @@ namespace {
 
 using Predicate = train::ComparePredicate;
 
-// A handler that writes ops for each of many parts counts a part as so many nodes. More parts than `kMostParts` are too
-// many in any case.
-constexpr int64_t kNodesPerPart = 16, kMostParts = 1 << 20;
-
 // The block size and whether columns and rows come before the depth (CRD) instead of after it (DCR).
 std::optional<std::pair<int64_t, bool>> blocks(Node& n) {
   const int64_t block = n.integer("blocksize", 0);
@@ -105,7 +101,7 @@ LogicalResult col2im(Node& n) {
   auto area = elementCount(*block), positions = elementCount(counts);
   if (!area || !positions || x.dim(1) % *area || x.dim(2) != *positions)
     return n.error() << "the shapes of input, image and blocks do not fit each other";
-  if (failed(n.importer.unroll(kNodesPerPart * std::min(*area, kMostParts)))) return failure();
+  if (failed(n.importer.countParts(*area))) return failure();
   const int64_t channels = x.dim(1) / *area;
   Tensor apart = e.reshape(x, {x.dim(0), channels, *area, x.dim(2)}), sum;
   for (int64_t k = 0; k < *area; ++k) {
@@ -178,8 +174,8 @@ class GridSampler {
       return n.error() << "the padding_mode '" << padding << "' is not known";
     int64_t neighbours = 1;
     for (int64_t d = 0; d < spatial; ++d)
-      neighbours = std::min(neighbours * (mode == "nearest" ? 1 : mode == "linear" ? 2 : 4), kMostParts);
-    if (failed(n.importer.unroll(kNodesPerPart * neighbours))) return failure();
+      neighbours = std::min(neighbours * (mode == "nearest" ? 1 : mode == "linear" ? 2 : 4), kMaxTable);
+    if (failed(n.importer.countParts(neighbours))) return failure();
     grid = e.cast(grid, x.elementType());
     Shape places(grid.shape().drop_back());
     std::vector<std::vector<Tap>> taps;

@@ -1,6 +1,7 @@
 // Operators that select elements by index.
 #include "frontend/onnx/importer/Importer.h"
 #include "frontend/onnx/importer/Labels.h"
+#include "frontend/onnx/ops/Embedding.h"
 
 using namespace mlir;
 
@@ -22,17 +23,10 @@ Tensor embedding(Node& n, const Tensor& table, const Tensor& indices) {
   Emitter& e = n.emit;
   Tensor rows = e.gather(table, indices, 0);
   if (n.importer.evaluates()) return rows;
-  if (embeddingArgument(n, 3) == "True" && n.importer.warned.insert("frequency").second)
-    emitWarning(e.location()) << "scale_grad_by_freq of the embedding is not in the graph: here the gradients of its "
-                                 "rows are not divided by how often they occur";
+  if (embeddingArgument(n, 3) == "True") warnOfFrequency(n.importer);
   int64_t padding = -1;
-  if (embeddingArgument(n, 2).getAsInteger(10, padding) || padding < 0) return rows;
-  Tensor wide = e.cast(indices, e.ops().getI64Type());
-  if (wide && wide.constant() && !llvm::is_contained(wide.constant()->integers(), padding)) return rows;
-  Shape shape(indices.shape());
-  shape.push_back(1);
-  Tensor hit = e.compare(Predicate::eq, wide, e.splatLike(wide, double(padding)));
-  return e.select(e.expand(e.reshape(hit, shape), rows.shape()), e.stopGradient(rows), rows);
+  if (embeddingArgument(n, 2).getAsInteger(10, padding)) return rows;
+  return stopPaddingGradient(e, rows, indices, padding);
 }
 
 LogicalResult gather(Node& n) {
@@ -169,7 +163,7 @@ LogicalResult gatherNd(Node& n) {
   llvm::append_range(shape, data.shape().drop_front(batch + tuple));
   if (!e.checkShape(shape)) return failure();
   // Each column reads all of known indices.
-  if (failed(n.importer.unrollElements(tuple * indices.storedCount()))) return failure();
+  if (failed(n.importer.countElements(tuple * indices.storedCount()))) return failure();
   SmallVector<Tensor> columns;
   for (int64_t k = 0; k < tuple; ++k) {
     columns.push_back(e.reshape(e.sliceAlong(indices, indices.rank() - 1, k, 1), places));

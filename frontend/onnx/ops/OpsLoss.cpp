@@ -37,17 +37,17 @@ Tensor negativeLogLikelihoodRows(Emitter& e, const Tensor& scores, const Tensor&
   return e.unary<train::NegOp>(e.reduce(Kind::sum, e.select(hot, scores, e.splatLike(scores, 0)), {1}));
 }
 
-// Sum or mean of losses [R, 1] by the weight of each row; the mean divides by the weights' sum. `orZero`: where no row
-// counts the mean is 0, not 0 / 0.
+// Sum or mean of losses [R, 1] by the weight of each row; the mean divides by the weights' sum. `zeroIfNoneCounts`:
+// the mean over no rows is 0, not 0 / 0.
 Tensor reduceRows(Emitter& e, const Tensor& losses, const Tensor& labels, const Tensor& classWeights,
-                  std::optional<int64_t> ignore, StringRef reduction, bool orZero) {
+                  std::optional<int64_t> ignore, StringRef reduction, bool zeroIfNoneCounts) {
   if (!losses) return {};
   RowWeights weights = rowWeights(e, labels, classWeights, ignore, losses.elementType());
   // Ignored rows are 0 already.
   Tensor weighted = classWeights ? e.binary<train::MulOp>(losses, weights.weight) : losses;
   if (reduction == "none") return weighted;
-  if (orZero && reduction == "mean" && !weights.all) {
-    // In forms that keep the loss's weight known (LossWeight.cpp): counts are whole numbers.
+  if (zeroIfNoneCounts && reduction == "mean" && !weights.all) {
+    // LossWeight.cpp recognises max(sum, 1) of a count. Class weights may sum to less than 1, so their limit is 1e-7.
     Tensor sum = e.reduce(Kind::sum, weights.weight, {0});
     sum = e.scalar<train::MaxOp>(sum, classWeights ? 1e-7 : 1);
     return e.reshape(e.binary<train::DivOp>(e.reduce(Kind::sum, weighted, {0}), sum), {});
@@ -79,14 +79,14 @@ LogicalResult loss(Node& n, bool logits) {
 
   if (!labels.elementType().isInteger(32) && !labels.elementType().isInteger(64))
     labels = e.cast(labels, e.ops().getI64Type());
-  // No label is a number that its type lacks.
+  // An ignore_index that the labels' type cannot hold matches no label.
   if (ignore && labels.elementType().isInteger(32) && *ignore != int32_t(*ignore)) ignore.reset();
   Tensor rows = scoreRows(e, scores), column = e.reshape(labels, {labels.count(), 1});
   Tensor losses =
       logits ? crossEntropyRows(e, rows, column, ignore) : negativeLogLikelihoodRows(e, rows, column, ignore);
-  // So do ONNX Runtime's kernels; ONNX's own operator is PyTorch's.
-  const bool orZero = n.proto.domain() == "com.microsoft";
-  Tensor result = reduceRows(e, losses, column, weights, ignore, reduction, orZero);
+  // ONNX Runtime's operators give 0 there; ONNX's own gives NaN, as PyTorch does.
+  const bool zeroIfNoneCounts = n.proto.domain() == "com.microsoft";
+  Tensor result = reduceRows(e, losses, column, weights, ignore, reduction, zeroIfNoneCounts);
   if (reduction == "none") result = e.reshape(result, expected);
   if (failed(n.set(0, result))) return failure();
   if (!logits || !n.uses(1)) return success();

@@ -2,6 +2,7 @@
 // fused operators, and the gradients of operators. Their definitions: onnxruntime, docs/ContribOperators.md and
 // orttraining/orttraining/core/graph/training_op_defs.cc.
 #include "frontend/onnx/importer/Importer.h"
+#include "frontend/onnx/ops/Embedding.h"
 
 using namespace mlir;
 
@@ -296,23 +297,12 @@ LogicalResult passThrough(Node& n) {
   return n.set(0, n.input(0));
 }
 
-// True where a row of `shape` is of the padding index, which is not negative.
-Tensor isPadding(Emitter& e, const Tensor& indices, int64_t padding, ArrayRef<int64_t> shape) {
-  Shape column(indices.shape());
-  column.push_back(1);
-  Tensor wide = e.cast(indices, e.ops().getI64Type());
-  return e.expand(e.reshape(e.compare(Predicate::eq, wide, e.splatLike(wide, double(padding))), column), shape);
-}
-
 // Input i: scale_grad_by_freq, a known boolean.
 LogicalResult warnOfScaling(Node& n, int64_t i) {
   Tensor scales = n.input(i);
   if (!scales) return success();
   if (!scales.constant() || scales.count() != 1) return n.error() << "scale_grad_by_freq must be a known scalar";
-  if (scales.constant()->splatValue() != 0 && n.importer.warned.insert("frequency").second)
-    emitWarning(n.emit.location())
-        << "scale_grad_by_freq of the embedding has no effect: here the gradients of its rows "
-           "are not divided by how often they occur";
+  if (scales.constant()->splatValue() != 0) warnOfFrequency(n.importer);
   return success();
 }
 
@@ -329,8 +319,7 @@ LogicalResult atenEmbedding(Node& n) {
   auto padding = n.knownIntegers(2, "the padding index");
   if (!padding) return failure();
   if (padding->size() != 1) return n.error() << "takes one padding index";
-  if (padding->front() < 0) return n.set(0, rows);
-  return n.set(0, e.select(isPadding(e, indices, padding->front(), rows.shape()), e.stopGradient(rows), rows));
+  return n.set(0, stopPaddingGradient(e, rows, indices, padding->front()));
 }
 
 // embedding, and embedding_backward (dY, indices, rows of the table, padding index, scale_grad_by_freq, sparse). What

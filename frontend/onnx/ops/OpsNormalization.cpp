@@ -53,7 +53,8 @@ LogicalResult layerNormalization(Node& n) {
   const int64_t stash = n.integer("stash_type", onnx::TensorProto::FLOAT);
   const Type stashed = elementType(e.context(), int32_t(stash));
   if (!isa_and_nonnull<FloatType>(stashed))
-    return n.error() << "the attribute stash_type is " << stash << "; it takes 1";
+    return n.error() << "the attribute stash_type is " << stash
+                     << "; it takes the number of a floating-point type, as 1 (FLOAT)";
   Tensor wide = e.atLeastF32(rows);
   Tensor mean = e.reduce(Kind::mean, wide, {axis}), centered = e.binary<train::SubOp>(wide, mean);
   Tensor variance = e.reduce(Kind::mean, e.binary<train::MulOp>(centered, centered), {axis});

@@ -95,8 +95,8 @@ std::optional<Window> window(Node& n, ArrayRef<int64_t> input, ArrayRef<int64_t>
     if (padded >= w.span(d)) continue;
     if (!ceil || padded <= 0 || w.span(d) - padded >= w.strides[d])
       return fail("the window is larger than its padded input");
-    // Its only place sees all that there is, as in a global pooling that is written so. A larger stride leads beyond
-    // what the dilation leaves at the end.
+    // The window has one place and sees all of the padded input, as in a global pooling. A dilated kernel may end
+    // before the input does; the larger stride then prevents a second place.
     w.kernel[d] = (padded - 1) / w.dilations[d] + 1;
     if (w.span(d) < padded) w.strides[d] = std::max(w.strides[d], padded);
   }
@@ -156,7 +156,7 @@ LogicalResult conv(Node& n) {
   auto w = window(n, x.shape().drop_front(2), filter.shape().drop_front(2));
   if (!w) return failure();
   // Each plane of the filter takes some ops of the graph.
-  if (w->spatial() == 3 && failed(n.importer.unroll(16 * std::min(filter.dim(2), kMaxTable)))) return failure();
+  if (w->spatial() == 3 && failed(n.importer.countParts(filter.dim(2)))) return failure();
   Tensor result = convolve(e, x, filter, *w, groups);
   if (bias) {
     if (bias.rank() != 1 || bias.dim(0) != filter.dim(0))
@@ -235,7 +235,8 @@ LogicalResult maxPool(Node& n) {
 // The sum over each window: a convolution of each channel with ones.
 Tensor windowSums(Node& n, const Tensor& x, Window w) {
   Emitter& e = n.emit;
-  // A window that hangs over the end sees zeros there; beyond the last, padding would make room for more.
+  // Adds zeros for a window that hangs over the end, and drops padding after the last window, which would make room for
+  // another one.
   for (size_t d = 0; n.integer("ceil_mode", 0) && d < w.spatial(); ++d) {
     const int64_t end = (w.places(d, x.dim(2 + d), true) - 1) * w.strides[d] + w.span(d);
     w.pads[d + w.spatial()] = std::max<int64_t>(0, end - x.dim(2 + d) - w.pads[d]);

@@ -30,7 +30,7 @@ class Recurrence {
 
   LogicalResult run() {
     if (failed(readAttributes()) || failed(readInputs())) return failure();
-    if (failed(n.importer.unroll(16 * std::min(steps, kMaxTable) * directions))) return failure();
+    if (failed(n.importer.countParts(steps * directions))) return failure();
     projected = project();
     if (!projected) return failure();
     std::vector<Tensor> sequences, hidden, cells;
@@ -172,7 +172,7 @@ class Recurrence {
     for (int64_t k = 0; k < steps; ++k) {
       const int64_t t = reverse ? steps - 1 - k : k;
       // The ops of a step depend on its activations: it stops where the graph has too many.
-      if (failed(n.importer.unroll(0))) return failure();
+      if (failed(n.importer.countNodes(0))) return failure();
       Tensor input = e.reshape(e.sliceAlong(mine, 0, t, 1), {batch, rows}), nextH, nextC;
       if (cell == Cell::rnn) nextH = activate(d, 0, plus(input, product(h, weights)));
       if (cell == Cell::gru) nextH = gruStep(d, input, h, weights, bias);

@@ -29,7 +29,7 @@ bool takesFirst(const Node& n, Kind kind, ArrayRef<int64_t> axes, int64_t rank) 
 }
 
 // A reduction over no axes keeps its other steps. The norm of one element is its absolute value.
-Tensor ofEachElement(Emitter& e, const Tensor& x, Around around) {
+Tensor reduceOverNoAxes(Emitter& e, const Tensor& x, Around around) {
   switch (around) {
     case Around::Abs:
     case Around::SquareRoot:
@@ -53,7 +53,7 @@ LogicalResult reduce(Node& n, Kind kind, Around around) {
   Shape axes = given->value_or(Shape());
   if (around != Around::None && !x.isFloat()) return n.error() << "takes floating-point numbers";
   if (axes.empty()) {
-    if (n.integer("noop_with_empty_axes", 0)) return n.set(0, ofEachElement(e, x, around));
+    if (n.integer("noop_with_empty_axes", 0)) return n.set(0, reduceOverNoAxes(e, x, around));
     for (int64_t d = 0; d < x.rank(); ++d) axes.push_back(d);
   }
   Shape shape;

@@ -81,7 +81,7 @@ LogicalResult tensorScatter(Node& n) {
 std::optional<train::Tensor> knownElements(Node& n, int64_t i) {
   Tensor x = n.input(i);
   if (x.constant() && x.count() <= (1 << 22)) {
-    if (failed(n.importer.unrollElements(x.count()))) return std::nullopt;
+    if (failed(n.importer.countElements(x.count()))) return std::nullopt;
     return x.constant()->elements();
   }
   n.error() << "how large its results are depends on data or on a weight; only tensors known when the graph is "

@@ -1,5 +1,6 @@
 // Resize and Upsample: each axis by itself. Linear and cubic interpolation are products with constant matrices, and
-// nearest neighbours are repetitions, slices or a gather. Coordinates and weights are those of ONNX's definition.
+// nearest neighbours are repetitions, slices or a gather. Coordinates and weights follow ONNX's definition,
+// or PyTorch's where the two differ in a model that PyTorch exported.
 #include <charconv>
 #include <cmath>
 
@@ -12,11 +13,12 @@ namespace sheaf::frontend {
 namespace {
 
 struct Axis {
-  int64_t axis, size;         // the result's
-  double over, under = 1;     // the scale is their quotient: of sizes, or a number of the model and 1
+  int64_t axis, size;  // the result's
+  double numerator;    // the scale is the result's size over the input's, or the model's scale over 1
+  double denominator = 1;
   double begin = 0, end = 1;  // region of interest, as parts of the axis
 
-  double scale() const { return over / under; }
+  double scale() const { return numerator / denominator; }
 };
 
 // How coordinates and weights are computed.
@@ -25,38 +27,39 @@ struct Sampling {
   double cubic = -0.75;
   bool antialias = false, excludeOutside = false;
 
-  bool sized = false;  // the sizes are given, not the scales
-  bool torch = false;  // PyTorch has exported the node: what ONNX leaves open, or says otherwise, is PyTorch's
+  bool bySizes = false;      // the sizes are given, not the scales
+  bool likePyTorch = false;  // PyTorch exported the model: its rules hold where ONNX's are open or differ
 
-  // The coordinate in the input of element `x` of the result. One division of whole numbers, which f64 holds, rounds no
-  // coordinate to the other side of an element. A scale of the model is rounded already: in f32, as ONNX Runtime
-  // computes, x / scale mostly is whole where it is for the scale that was meant.
+  // The coordinate in the input of element `x` of the result. Sizes are divided once, in f64, so that rounding moves no
+  // coordinate into another element. A scale of the model is rounded to f32 already; x / scale in f32, as in ONNX
+  // Runtime, is mostly whole where it would be with the exact scale.
   double source(const Axis& a, int64_t input, int64_t x) const {
-    return mode == "nearest" && !sized && coordinates != "tf_crop_and_resize" ? at<float>(a, input, x)
-                                                                              : at<double>(a, input, x);
+    return mode == "nearest" && !bySizes && coordinates != "tf_crop_and_resize" ? coordinate<float>(a, input, x)
+                                                                                : coordinate<double>(a, input, x);
   }
 
   template <class T>
-  T at(const Axis& a, int64_t input, int64_t position) const {
-    const T x(position), length(input), size(a.size), over(a.over), under(a.under);
-    const T resized = over * length / under;  // before it is rounded down to the size
-    if (coordinates == "align_corners") return size <= 1 ? 0 : x * (length - 1) / ((torch ? size : resized) - 1);
-    if (coordinates == "asymmetric") return x * under / over;
-    if (coordinates == "tf_half_pixel_for_nn") return (x + T(0.5)) * under / over;
+  T coordinate(const Axis& a, int64_t input, int64_t position) const {
+    const T x(position), length(input), size(a.size), numerator(a.numerator), denominator(a.denominator);
+    const T resized = numerator * length / denominator;  // before it is rounded down to the size
+    if (coordinates == "align_corners") return size <= 1 ? 0 : x * (length - 1) / ((likePyTorch ? size : resized) - 1);
+    if (coordinates == "asymmetric") return x * denominator / numerator;
+    if (coordinates == "tf_half_pixel_for_nn") return (x + T(0.5)) * denominator / numerator;
     if (coordinates == "tf_crop_and_resize") {
       const T begin(a.begin), end(a.end), last = size - 1;
       if (size <= 1) return (begin + end) / 2 * (length - 1);
       return (begin * (last - x) + end * x) * (length - 1) / last;
     }
-    if (coordinates == "pytorch_half_pixel" && size <= 1 && !torch) return 0;
-    const T half = (x + T(0.5)) * under / over - T(0.5);
+    if (coordinates == "pytorch_half_pixel" && size <= 1 && !likePyTorch) return 0;
+    const T half = (x + T(0.5)) * denominator / numerator - T(0.5);
     return coordinates == "half_pixel_symmetric" ? half + length / 2 * (1 - size / resized) : half;
   }
 
   // The element of the input that element `x` of the result is, by its coordinate `source`.
   int64_t nearestOf(const Axis& a, int64_t input, int64_t x, double source) const {
     // PyTorch multiplies with the inverse of the scale, in f32.
-    if (torch && coordinates == "asymmetric" && nearest == "floor") source = float(x) * float(a.under / a.over);
+    if (likePyTorch && coordinates == "asymmetric" && nearest == "floor")
+      source = float(x) * float(a.denominator / a.numerator);
     return std::clamp<int64_t>(nearestTo(source), 0, input - 1);
   }
 
@@ -129,7 +132,7 @@ LogicalResult resample(Node& n, ArrayRef<Axis> axes, const Sampling& s) {
     Shape shape(result.shape());
     shape[a.axis] = a.size;
     if (!e.checkShape(shape)) return failure();
-    if (a.size == input && a.over == a.under && !cropped) continue;
+    if (a.size == input && a.numerator == a.denominator && !cropped) continue;
     if (a.size > kMaxTable) return n.error() << "a size of " << a.size << " is out of range";
     std::vector<double> source(a.size);
     for (int64_t i = 0; i < a.size; ++i) source[i] = s.source(a, input, i);
@@ -194,13 +197,13 @@ double unrounded(double scale) {
 // is known, and else that of a product in f32, as in ONNX Runtime.
 std::optional<int64_t> scaledSize(const Node& n, const Axis& a, double part) {
   const int64_t input = n.input(0).dim(a.axis), stated = statedSize(n, a.axis);
-  const double size = double(input) * part * a.over;
+  const double size = double(input) * part * a.numerator;
   if (!(size >= 0 && size < double(kMaxElements))) return {};
   constexpr double kRounding = 0x1p-23;
   if (double(stated) >= std::floor(size * (1 - kRounding)) && double(stated) <= std::floor(size * (1 + kRounding)))
     return stated;
-  if (a.over != float(a.over)) return int64_t(std::floor(size));
-  return int64_t(std::floor(float(input) * float(part) * float(a.over)));
+  if (a.numerator != float(a.numerator)) return int64_t(std::floor(size));
+  return int64_t(std::floor(float(input) * float(part) * float(a.numerator)));
 }
 
 LogicalResult resize(Node& n) {
@@ -219,7 +222,7 @@ LogicalResult resize(Node& n) {
     return n.error() << "the coordinate_transformation_mode '" << s.coordinates << "' is not known";
   if (!isOneOf(s.nearest, {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}))
     return n.error() << "the nearest_mode '" << s.nearest << "' is not known";
-  s.torch = n.importer.model.proto().producer_name() == "pytorch";
+  s.likePyTorch = n.importer.model.proto().producer_name() == "pytorch";
   if (s.antialias && s.mode == "nearest") return n.error() << "antialias takes the mode linear or cubic";
 
   std::optional<std::vector<double>> scales, roi;
@@ -241,7 +244,7 @@ LogicalResult resize(Node& n) {
   const size_t count = names.size();
   if ((scales ? scales->size() : sizes->size()) != count || (roi && roi->size() != 2 * count))
     return n.error() << "needs one scale or size for each axis, and two numbers of the region of interest";
-  s.sized = sizes.has_value();
+  s.bySizes = sizes.has_value();
   StringRef policy = n.string("keep_aspect_ratio_policy", "stretch");
   SmallVector<Axis> axes;
   for (size_t i = 0; i < count; ++i) {
@@ -250,10 +253,10 @@ LogicalResult resize(Node& n) {
       return n.error() << "the attribute axes names axis " << names[i] << " twice";
     const int64_t input = x.dim(names[i]);
     if (sizes && input == 0 && (*sizes)[i]) return n.error() << "cannot resize an axis of no elements";
-    Axis a{.axis = names[i], .size = 0, .over = scales ? (*scales)[i] : double((*sizes)[i])};
-    if (scales && s.torch) a.over = unrounded(a.over);
-    if (sizes) a.under = double(input);
-    if (sizes && input == 0) a.over = a.under = 1;
+    Axis a{.axis = names[i], .size = 0, .numerator = scales ? (*scales)[i] : double((*sizes)[i])};
+    if (scales && s.likePyTorch) a.numerator = unrounded(a.numerator);
+    if (sizes) a.denominator = double(input);
+    if (sizes && input == 0) a.numerator = a.denominator = 1;
     if (!(a.scale() > 0 && double(input) * a.scale() < double(kMaxElements)))
       return n.error() << "a scale of " << a.scale() << " is out of range";
     if (roi) a.begin = (*roi)[i], a.end = (*roi)[i + count];
@@ -266,12 +269,12 @@ LogicalResult resize(Node& n) {
   if (sizes && policy != "stretch" && !axes.empty()) {
     if (policy != "not_larger" && policy != "not_smaller")
       return n.error() << "the keep_aspect_ratio_policy '" << policy << "' is not known";
-    auto less = [](const Axis& a, const Axis& b) { return a.over * b.under < b.over * a.under; };
+    auto less = [](const Axis& a, const Axis& b) { return a.numerator * b.denominator < b.numerator * a.denominator; };
     const Axis scale = policy == "not_larger" ? *std::min_element(axes.begin(), axes.end(), less)
                                               : *std::max_element(axes.begin(), axes.end(), less);
     for (Axis& a : axes) {
-      a.over = scale.over, a.under = scale.under;
-      const double size = std::floor(a.over * double(x.dim(a.axis)) / a.under + 0.5);
+      a.numerator = scale.numerator, a.denominator = scale.denominator;
+      const double size = std::floor(a.numerator * double(x.dim(a.axis)) / a.denominator + 0.5);
       if (!(size < double(kMaxElements))) return n.error() << "a size of " << size << " is out of range";
       a.size = int64_t(size);
     }

@@ -136,7 +136,7 @@ LogicalResult scatterNd(Node& n) {
   Tensor position, flat = e.reshape(e.cast(indices, e.ops().getI64Type()), {count, tuple});
   Tensor wrong;
   // Each column reads all of known indices.
-  if (failed(n.importer.unrollElements(tuple * indices.storedCount()))) return failure();
+  if (failed(n.importer.countElements(tuple * indices.storedCount()))) return failure();
   for (int64_t d = 0; d < tuple; ++d) {
     const double size = double(data.dim(d));
     Tensor index = e.slice(flat, {0, d}, {count, 1}, {1, 1});

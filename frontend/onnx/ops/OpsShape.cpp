@@ -1,6 +1,7 @@
 // Operators that move elements without looking at them.
 #include "frontend/onnx/importer/Importer.h"
 #include "frontend/onnx/ops/Limits.h"
+#include "ir/Train/Limits.h"
 #include "llvm/ADT/SmallSet.h"
 
 using namespace mlir;
@@ -150,6 +151,7 @@ LogicalResult slice(Node& n) {
     if (!n.emit.checkAxis(axis, x.rank())) return failure();
     if (step == 0 || step == INT64_MIN) return n.error() << "a step must not be " << step;
     int64_t size = x.dim(axis);
+    // Not std::clamp: an empty dimension has high < low.
     auto clamp = [&](int64_t v, int64_t low, int64_t high) {
       return std::max(low, std::min(high, v < 0 ? std::max<int64_t>(v, -size - 1) + size : v));
     };
@@ -178,7 +180,6 @@ LogicalResult tile(Node& n) {
   auto repeats = n.knownIntegers(1, "the list of repeats");
   if (!repeats) return failure();
   if (int64_t(repeats->size()) != x.rank()) return n.error() << "needs one repeat per dimension";
-  constexpr size_t kMostDimensions = 8;  // a plan's tensors have no more
   // [a, b] tiled by (r, s) is [1, a, 1, b] broadcast to [r, a, s, b].
   Shape spread, full, shape;
   for (int64_t d = 0; d < x.rank(); ++d) {
@@ -192,7 +193,7 @@ LogicalResult tile(Node& n) {
     shape.push_back(repeat * x.dim(d));
   }
   if (!n.emit.checkShape(shape)) return failure();
-  if (spread.size() <= kMostDimensions)
+  if (spread.size() <= size_t(train::kMaxPlanRank))
     return n.set(0, n.emit.reshape(n.emit.expand(n.emit.reshape(x, spread), full), shape));
   // One dimension after the other, with those before it and those after it as one each.
   for (int64_t d = 0; x && d < int64_t(shape.size()); ++d) {
@@ -337,7 +338,7 @@ std::optional<std::vector<int64_t>> checkParts(Node& n, int64_t size, std::vecto
   if (sum != size)
     return n.error() << "the parts take " << sum << " elements of a dimension that has " << size, std::nullopt;
   // Each part reads all of a known tensor.
-  if (failed(n.importer.unrollElements(int64_t(parts.size()) * n.input(0).storedCount()))) return std::nullopt;
+  if (failed(n.importer.countElements(int64_t(parts.size()) * n.input(0).storedCount()))) return std::nullopt;
   return parts;
 }
 

@@ -84,7 +84,7 @@ Tensor fourier(Node& n, const Tensor& x, int64_t axis, int64_t length, bool inve
   const int64_t results = onesided && !inverse ? half : length, resultParts = onesided && inverse ? 1 : 2;
   if (given > kMaxTable || given * parts * results * resultParts > kMaxTable)
     return n.error() << "a transform of " << length << " elements takes a matrix that is too large", Tensor();
-  if (failed(n.importer.unrollElements(given * parts * results * resultParts))) return {};
+  if (failed(n.importer.countElements(given * parts * results * resultParts))) return {};
   std::vector<double> matrix(given * parts * results * resultParts);
   const int64_t used = std::min(given, onesided && inverse ? half : length), columns = results * resultParts;
   for (int64_t i = 0; i < used; ++i)

@@ -115,7 +115,7 @@ LogicalResult normalizeByBatch(Node& n, const Tensor& x, double epsilon, bool lo
   if (n.uses(4) && failed(n.set(4, variance))) return failure();
 
   // ONNX moves the population variance into the running one, PyTorch the unbiased estimate, and a model of PyTorch's
-  // is to end with PyTorch's statistics. -train-partition knows whether a local variance is that of a leaf's elements.
+  // is to end with PyTorch's statistics. If leaves have moments of their own, -train-partition corrects the factor.
   const bool unbiased = importer.model.proto().producer_name() == "pytorch";
   if (unbiased) {
     Tensor estimate = e.scalar<train::MulOp>(Tensor(op.getVariance()), double(elements) / double(elements - 1));

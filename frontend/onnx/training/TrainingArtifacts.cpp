@@ -176,11 +176,14 @@ class ArtifactsReader {
   }
 
   // Reads optimizer_model.onnx: one optimizer for all parameters, and possibly clipping by the norm of all gradients.
-  // It does not matter for an evaluation or with --optimizer, so that what is wrong in it is kept for later.
+  // An evaluation and --optimizer do not need the file, so an error in it is kept, and reported when it is used.
   void readOptimizer() {
     const std::string name = siblingPath(path, "optimizer_model.onnx");
     if (!llvm::sys::fs::exists(name)) return;
-    auto refuse = [&](const Twine& why) { result->refused = llvm::json::fixUTF8((name + why).str()); };
+    auto refuse = [&](const Twine& why) {
+      result->clipNorm = 0;
+      result->optimizerError = llvm::json::fixUTF8((name + why).str());
+    };
     Expected<MappedFile> file = MappedFile::open(name);
     if (!file.ok()) return refuse(": " + file.status().message());
     onnx::ModelProto model;
@@ -190,16 +193,17 @@ class ArtifactsReader {
     const onnx::NodeProto *optimizer = nullptr, *clip = nullptr;
     for (const onnx::NodeProto& node : model.graph().node()) {
       const bool updates = isMicrosoft(node, "AdamWOptimizer") || isMicrosoft(node, "SGDOptimizerV2");
-      const onnx::NodeProto*& place = updates ? optimizer : clip;
+      const onnx::NodeProto*& slot = updates ? optimizer : clip;
       if (!updates && !isMicrosoft(node, "InplaceClipGradNorm"))
         return refuse(" has a node " + node.op_type() +
-                      ", which is not supported (but AdamWOptimizer, SGDOptimizerV2, InplaceClipGradNorm); give "
+                      ", which is not supported (AdamWOptimizer, SGDOptimizerV2 and InplaceClipGradNorm are); give "
                       "--optimizer, and --clip-norm if it clips gradients");
-      if (place)
-        return refuse(" has the nodes " + place->op_type() + " and " + node.op_type() +
-                      ", of which one is supported; give --optimizer, and --group for other settings of some "
-                      "parameters");
-      place = &node;
+      if (slot)
+        return refuse(" has the nodes " + slot->op_type() + " and " + node.op_type() + "; only one " +
+                      (updates ? "optimizer" : "InplaceClipGradNorm") +
+                      " is supported; give --optimizer, --clip-norm if it clips gradients, and --group for other "
+                      "settings of some parameters");
+      slot = &node;
     }
     if (!optimizer)
       return refuse(" has no optimizer that is supported (AdamWOptimizer, SGDOptimizerV2); give --optimizer");
@@ -216,7 +220,7 @@ class ArtifactsReader {
     return otherwise;
   }
 
-  // Attributes that a node has besides those that are read: they may change what it computes.
+  // The first attribute that is not in `known`, and might change what the node computes; null if there is none.
   static const onnx::AttributeProto* unknownAttribute(const onnx::NodeProto& node, ArrayRef<StringRef> known) {
     for (const onnx::AttributeProto& attribute : node.attribute())
       if (!llvm::is_contained(known, attribute.name())) return &attribute;
@@ -242,7 +246,10 @@ class ArtifactsReader {
 
   void readRule(const onnx::NodeProto& node, Refuse refuse) {
     const bool sgd = isMicrosoft(node, "SGDOptimizerV2");
-    auto fail = [&](const Twine& why) { refuse(": " + node.op_type() + " " + why + "; give --optimizer"); };
+    auto fail = [&](const Twine& why) {
+      const StringRef clips = result->clipNorm > 0 ? ", and --clip-norm, since the file clips gradients" : "";
+      refuse(": " + node.op_type() + " " + why + "; give --optimizer" + clips);
+    };
     static constexpr StringRef kSettings[] = {"alpha", "beta", "epsilon", "weight_decay", "adam_mode", "correct_bias"};
     if (const auto* other = unknownAttribute(node, sgd ? ArrayRef<StringRef>() : ArrayRef<StringRef>(kSettings)))
       return fail("has an attribute " + other->name() + ", which is not supported");

@@ -24,10 +24,9 @@ struct TrainingArtifacts {
   std::vector<Gradient> gradients;
   llvm::StringSet<> outputs;   // outputs of the graph that are gradients
   llvm::StringSet<> unstored;  // parameters without initial values: there is no checkpoint
-  // The optimizer of optimizer_model.onnx in the folder, as --optimizer takes it; empty without one. `refused`: why it
-  // cannot be used, empty if it can.
-  std::string optimizer, refused;
-  double clipNorm = 0;  // the norm that the file clips gradients to; 0: it does not clip
+  std::string optimizer;       // that of optimizer_model.onnx in the folder, as --optimizer takes it; empty without one
+  std::string optimizerError;  // why that file cannot be used; empty if it can
+  double clipNorm = 0;         // the norm that the file clips gradients to; 0: it does not clip
 
   // Turns `model`, the file `path`, into the form of other models: parameters become initializers, whose values lie in
   // the file `checkpoint` of the model's folder, and inputs that accumulate gradients go. Null for any other model,

@@ -408,7 +408,7 @@ func.func @filled_rows(%x: tensor<2x4x8xf32>, %keep: tensor<2x4x4xi1>) -> (tenso
 
 // A mask that replaces and one that is added may hide all keys of a query in two ways: no operand tells them apart.
 // Neither does one tell two numbers apart.
-// CHECK: train.decisions = ["left 2 attention(s) as written: masks of several kinds may hide all keys of a query"]
+// CHECK: train.decisions = ["left 2 attention(s) as written: its masks may hide all keys of a query in a way that one mask operand cannot express"]
 // CHECK-LABEL: func.func @mixed
 // CHECK-NOT: train.attention
 func.func @mixed(%x: tensor<2x4x8xf32>, %padding: tensor<2x1x4xf32>, %keep: tensor<2x4x4xi1>) -> (tensor<2x4x8xf32>, tensor<2x4x8xf32>) {

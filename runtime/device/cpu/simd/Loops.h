@@ -41,8 +41,8 @@ struct Loops {
                   uint64_t threshold, float scale);
   // destination[i] = the upper 23 bits of element i's random word, plus 1/2, over 2^23
   void (*uniform)(float* destination, int64_t count, uint64_t first, Philox philox);
-  // Returns the largest number of a row of an attention mask if that hides, else 0: the row's scores are computed less
-  // this base, since the sum of their exponentials would vanish next to it.
+  // Returns the largest number of a row of an attention mask if it is at most kHidingMask, else 0: the row's scores are
+  // computed less this base, since the sum of their exponentials would vanish next to it.
   float (*maskBase)(const float* mask, int64_t count);
   // One row of a tile of attention scores, keys [0, seen) of `keys`: takes over the maximum, replaces the scores by
   // exp(score - maximum), those not seen by 0, and returns their sum. A maximum of -FLT_MAX means none yet.
