@@ -252,7 +252,7 @@ LeafRows Widener::rowsOfOperands(Operation* op) const {
 
 bool Widener::widen(Operation* op, ArrayRef<MaybeRows> operandRows, LeafRows rows) {
   if (Attribute group = op->getAttr(kGroupAttr)) {
-    // A kernel's values have columns alike, which are as many for each leaf.
+    // The values of a kernel have equally many columns.
     const RankedTensorType type = typeOf(op->getResult(0));
     const int64_t columns = rows.dimension == type.getRank() - 1 ? type.getShape().back() : 0;
     if (rowsInColumns.try_emplace(group, columns).first->second != columns) return false;

@@ -246,3 +246,28 @@ module attributes {train.ranks = 2 : i64, train.widen_to = 1 : i64, train.batch 
     return
   }
 }
+
+// -----
+
+// The values of a kernel have equally many columns. An op with more, because its rows are in the last dimension, goes into a
+// kernel of each leaf.
+
+// CHECK-LABEL: func.func @other_columns
+// CHECK: train.mul {{.*}} {train.group = 0 : i64, train.leaf_rows = {{.*}}} : tensor<5x6xf32>
+// CHECK: train.mul {{.*}} {train.group = [[FIRST:[1-9]]] : i64} : tensor<5x6xf32>
+// CHECK-NOT: train.group = [[FIRST]]
+// CHECK: train.mul {{.*}} {train.group = {{[1-9]}} : i64} : tensor<5x6xf32>
+// CHECK-NOT: tensor<5x12xf32>
+module attributes {train.ranks = 2 : i64, train.widen_to = 1 : i64, train.batch = 6 : i64} {
+  func.func @other_columns(%x: tensor<3x5xf32> {train.name = "x"}, %y: tensor<6x5xf32> {train.name = "y"}) {
+    %three = train.transpose %x [1, 0] : tensor<3x5xf32> -> tensor<5x3xf32>
+    %six = train.transpose %y [1, 0] : tensor<6x5xf32> -> tensor<5x6xf32>
+    %a = train.mul %three, %three {train.group = 0 : i64} : tensor<5x3xf32>
+    %b = train.mul %six, %six {train.group = 0 : i64} : tensor<5x6xf32>
+    %sa = train.reduce sum %a [1] {train.group = 1 : i64} : tensor<5x3xf32> -> tensor<5x1xf32>
+    %sb = train.reduce sum %b [1] {train.group = 2 : i64} : tensor<5x6xf32> -> tensor<5x1xf32>
+    train.update @b by @o, %sa : tensor<5x1xf32>
+    train.update @c by @o, %sb : tensor<5x1xf32>
+    return
+  }
+}
