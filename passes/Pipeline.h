@@ -9,6 +9,7 @@
 
 #include "ir/Plan/Draft.h"
 #include "ir/Train/TrainDialect.h"
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/PassManager.h"
 
 namespace sheaf {

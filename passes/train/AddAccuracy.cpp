@@ -1,5 +1,7 @@
 #include "passes/train/AddAccuracy.h"
 
+#include <limits>
+
 #include "ir/Train/Outputs.h"
 #include "ir/Train/TensorBuilder.h"
 
@@ -47,7 +49,14 @@ void addAccuracy(func::FuncOp step) {
   if (auto ignored = entropy.getIgnoreIndex())
     counts = t.make<AndOp>(counts.getType(), counts,
                            t.compare(ComparePredicate::ne, labels, t.splatLike(labels, double(int64_t(*ignored)))));
-  Value right = t.make<AndOp>(counts.getType(), counts, t.compare(ComparePredicate::ge, labelLogit, largest));
+  // Equal logits predict the first class among them, as by PyTorch's and numpy's argmax: a model whose logits are all
+  // equal predicts one class. So the largest logit before the label's must be smaller.
+  Value isBefore = t.compare(ComparePredicate::lt, column, t.broadcast(labels, shape));
+  Value lowest = t.splatLike(logits, -std::numeric_limits<double>::infinity());
+  Value before = t.reduceRows(ReduceKind::max, t.select(isBefore, logits, lowest));
+  Value predicted = t.make<AndOp>(counts.getType(), t.compare(ComparePredicate::ge, labelLogit, largest),
+                                  t.compare(ComparePredicate::gt, labelLogit, before));
+  Value right = t.make<AndOp>(counts.getType(), counts, predicted);
   auto output = [&](StringRef kind, StringRef name, Value rows) {
     Value sum = t.reduce(ReduceKind::sum, t.cast(rows, builder.getF32Type()), {0});
     OutputOp::create(builder, entropy.getLoc(), kind, name, t.reshape(sum, {}));

@@ -5,8 +5,8 @@
 
 namespace sheaf::train {
 
-// Where the loss is made from one cross entropy, adds two outputs: `correct`, the labels whose logit is the largest of
-// its row, a tie included, and `labels`, those that count. They are sums over the batch.
+// Where the loss is made from one cross entropy, adds two outputs: `correct`, the labels whose logit is the first of
+// the largest ones of its row, and `labels`, those that count. They are sums over the batch.
 void addAccuracy(mlir::func::FuncOp step);
 
 }  // namespace sheaf::train
