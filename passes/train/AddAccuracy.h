@@ -5,8 +5,8 @@
 
 namespace sheaf::train {
 
-// Where the loss is made from one cross entropy, adds two outputs: `correct`, the labels whose logit is the first of
-// the largest ones of its row, and `labels`, those that count. They are sums over the batch.
+// Adds two outputs if the loss is made from one cross entropy: `correct`, the labels whose logit is the first of the
+// largest ones of its row, and `labels`, those that count. They are sums over the batch.
 void addAccuracy(mlir::func::FuncOp step);
 
 }  // namespace sheaf::train
