@@ -1,11 +1,7 @@
 #include "runtime/exec/Run.h"
 
-#include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <memory>
-#include <set>
-#include <sstream>
 
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/PhaseProgress.h"
@@ -13,76 +9,39 @@
 #include "runtime/base/SuspendDetector.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/WrittenPath.h"
-#include "runtime/comm/transport/ExchangeBytes.h"
 #include "runtime/exec/CopiedWeights.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/EvaluationRunner.h"
 #include "runtime/exec/FileResume.h"
 #include "runtime/exec/Gradients.h"
 #include "runtime/exec/Job.h"
-#include "runtime/exec/Machine.h"
 #include "runtime/exec/MixedHosts.h"
 #include "runtime/exec/NetworkUse.h"
 #include "runtime/exec/OutputFiles.h"
 #include "runtime/exec/Progress.h"
 #include "runtime/exec/RunInputs.h"
 #include "runtime/exec/RunLog.h"
+#include "runtime/exec/RunResources.h"
+#include "runtime/exec/RunSaves.h"
 #include "runtime/exec/RunThreads.h"
+#include "runtime/exec/RunUsage.h"
 #include "runtime/exec/SavedState.h"
-#include "runtime/exec/StateSaver.h"
 #include "runtime/exec/Trainer.h"
 #include "runtime/exec/TransportLibrary.h"
 #include "runtime/exec/WeightShards.h"
 #include "runtime/exec/Weights.h"
-#include "runtime/io/KeptStates.h"
 #include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/Generations.h"
-#include "runtime/plan/LossScale.h"
 #include "runtime/plan/PlanFile.h"
-#include "runtime/plan/RankMemory.h"
-#include "runtime/plan/SavedParts.h"
-#include "runtime/plan/Schedules.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::exec {
 namespace {
 
-// Of a GPU's rank, for updates on the host.
-constexpr int64_t kMostThreadsOnHost = 1024;
-
-// Upper limit for code that oneDNN generates at run time, in bytes.
-constexpr uint64_t kLibraryCode = uint64_t{64} << 20;
-
 Status checkWritable(const char* option, const std::string& path) {
   if (path.empty()) return {};
   Expected<AtomicFile> probe = AtomicFile::create(path);
   return probe.ok() ? Status() : Status::error(cat(option, ": ", probe.status().message()));
-}
-
-// What a process takes for collectives with other nodes; GPUs count theirs themselves.
-uint64_t exchangeBytes(const plan::Plan& plan, const Job& job, const std::string& target) {
-  if (job.nodes() == 1 || target != "cpu") return 0;
-  return comm::exchangeBytes(plan, job.nodes()) * static_cast<uint64_t>(job.localRanks());
-}
-
-// Of all processes on this machine, each with as many ranks. `staging`: bytes of a rank's saves.
-Status checkMemory(const plan::Plan& plan, const Job& job, uint64_t staging) {
-  uint64_t ranks = static_cast<uint64_t>(job.localRanks() * job.processesOnMachine()), machine = machineMemory();
-  const uint64_t exchange = exchangeBytes(plan, job, "cpu") / static_cast<uint64_t>(job.localRanks());
-  const uint64_t rank = plan::cpuRankMemory(plan, exchange).total() + staging;
-  if (rank <= machine / ranks) return {};
-  return Status::error(cat("the run needs ", ranks, " x ", bytesText(rank), ", this machine has ", bytesText(machine),
-                           "; compile for more ranks on more machines, a higher ZeRO stage or a smaller batch"));
-}
-
-// Of what ranks on GPUs keep in host memory, which is pinned: beyond what there is the system would end some process.
-Status checkPinnedMemory(const plan::Plan& plan, const Job& job) {
-  const uint64_t ranks = static_cast<uint64_t>(job.localRanks() * job.processesOnMachine()), machine = machineMemory();
-  const uint64_t rank = plan::pinnedBytes(plan);
-  if (rank <= machine / ranks) return {};
-  return Status::error(cat("the run needs ", ranks, " x ", bytesText(rank),
-                           " of pinned host memory for --offload, this ", "machine has ", bytesText(machine),
-                           "; compile for more ranks on more machines, or move ", "less to the host (--host-memory)"));
 }
 
 class Run {
@@ -107,17 +66,13 @@ class Run {
     SHEAF_RETURN_IF_ERROR(catchOutOfMemory("the weights", [&] { return initialise(state); }));
     SHEAF_RETURN_IF_ERROR(commitFirstState());
     if (!options_.saveState.empty())
-      SHEAF_RETURN_IF_ERROR(catchOutOfMemory("staging of saved states (--save-staging)", [&] {
-        saver_.emplace(state, StateSaver::Options{options_.saveState, options_.saveStaging, [this](int64_t step) {
-                                                    return kept_ ? kept_->prune(step) : Status();
-                                                  }});
-        return saver_->status();
-      }));
+      SHEAF_RETURN_IF_ERROR(saves_.start(state, options_.saveState, options_.saveStaging,
+                                         [this](const CompleteSave& save) { noteSave(save); }));
     phases.reset();
     Status status = trainAndSave(state);
     // What was copied before the run failed is whole, if no other process is needed for it.
-    if (!status.ok() && saver_ && !job_.group()) (void)finishSaves();
-    saver_.reset();
+    if (!status.ok() && !job_.group()) (void)saves_.finish();
+    saves_.stop();
     return status;
   }
 
@@ -128,7 +83,7 @@ class Run {
 
  private:
   Status trainAndSave(const StateAccess& state) {
-    noteMemory();
+    usage_.noteMemory();
     Status status = options_.evaluate ? evaluate() : train(state);
     if (status.ok()) status = saveOutputs(state);
     // Without a step the checksum is the one that was there before, if there was one.
@@ -150,7 +105,8 @@ class Run {
   Status openOutputs() {
     SHEAF_RETURN_IF_ERROR(checkWritable("--trace", in_.tracePath));
     if (!job_.first()) return {};
-    SHEAF_RETURN_IF_ERROR(openStateFolder());
+    if (!options_.saveState.empty())
+      SHEAF_RETURN_IF_ERROR(saves_.open(options_.saveState, options_.keepSaves, in_.position.step));
     SHEAF_RETURN_IF_ERROR(checkWritable("--save", options_.save));
     SHEAF_RETURN_IF_ERROR(checkWritable("--dump-gradients", options_.gradients));
     SHEAF_RETURN_IF_ERROR(checkWritable("--metrics-file", options_.metrics));
@@ -158,15 +114,6 @@ class Run {
     if (!log.ok()) return log.status();
     log_ = std::move(*log);
     return {};
-  }
-
-  // Better to know before the training than at its first save.
-  Status openStateFolder() {
-    if (options_.saveState.empty()) return {};
-    Expected<io::KeptStates> kept = io::KeptStates::open(options_.saveState, options_.keepSaves);
-    if (!kept.ok()) return ofSaves(kept.status());
-    kept_ = std::move(*kept);
-    return ofSaves(io::CheckpointWriter::create(options_.saveState, in_.position.step).status());
   }
 
   // What must be the same in all processes, and the ranks of this one.
@@ -192,16 +139,6 @@ class Run {
     return {};
   }
 
-  // What carries values between ranks.
-  std::string transport() const {
-    if (in_.target != "cpu") return "nccl";
-    return job_.nodes() == 1 ? "memory" : options_.transport;
-  }
-
-  uint64_t stagingOfARank() const {
-    return options_.saveStaging > 0 ? plan::mostStagingBytes(*in_.plan, options_.saveStaging) : 0;
-  }
-
   // Of a run that trains a plan whose files outlive it, from its beginning.
   Status newFileState() {
     if (in_.plan->generations_size() == 0 || options_.evaluate || in_.fileState) return {};
@@ -213,19 +150,9 @@ class Run {
 
   Status openDevice() {
     SHEAF_RETURN_IF_ERROR(newFileState());
-    SHEAF_RETURN_IF_ERROR(in_.target == "cpu" ? checkMemory(*in_.plan, job_, stagingOfARank())
-                                              : checkPinnedMemory(*in_.plan, job_));
-    // A plan has scratch for the threads of CPU ranks. Updates on the host, which ranks of GPUs share, need none.
-    const bool onCpu = in_.target == "cpu";
-    const int64_t limit = onCpu ? in_.plan->max_threads() : kMostThreadsOnHost;
-    int64_t threads = options_.threadsPerRank;
-    if (threads > limit)
-      return Status::error(
-          onCpu ? cat("--threads-per-rank ", threads, ": the plan has scratch for ", limit,
-                      "; compile with --max-threads-per-rank ", threads)
-                : cat("--threads-per-rank ", threads, ": at most ", limit, " share updates on the host"));
-    if (threads == 0)
-      threads = std::clamp<int64_t>(availableCores() / (job_.localRanks() * job_.processesOnCores()), 1, limit);
+    SHEAF_RETURN_IF_ERROR(checkMemory(*in_.plan, job_, in_.target, stagingOfARank(*in_.plan, options_)));
+    Expected<int64_t> threads = threadsOfRanks(*in_.plan, job_, in_.target, options_.threadsPerRank);
+    if (!threads.ok()) return threads.status();
     comm::ConnectTransport connect = nullptr;
     if (options_.transport == "mpi") {
       Expected<comm::ConnectTransport> mpi = loadMpi();
@@ -233,7 +160,7 @@ class Run {
       connect = *mpi;
     }
     Expected<Device*> device = loadDevice(in_.target);
-    if (!device.ok()) return ofKernels(device.status());
+    if (!device.ok()) return withTargets(device.status(), *in_.plan, in_.target);
     json::Object notes;
     auto ranks = (*device)->open(
         *in_.plan, {.ranks = in_.plan->ranks(),
@@ -244,7 +171,7 @@ class Run {
                     .connectTransport = connect,
                     .sendRate = static_cast<double>(in_.sendRate),
                     .traffic = traffic_,
-                    .threadsPerRank = static_cast<int>(threads),
+                    .threadsPerRank = static_cast<int>(*threads),
                     .poison = options_.poison,
                     .offloadFolders = options_.offloadFolders,
                     .fileState = in_.fileState,
@@ -256,34 +183,16 @@ class Run {
                     .abandon = [this](const std::string& why) { abandon(why); },
                     .warn = [&](const std::string& text) { in_.warnings.push_back(text); },
                     .note = [&](const std::string& name, const std::string& value) { notes.set(name, value); }});
-    if (!ranks.ok()) return ofKernels(ranks.status());
+    if (!ranks.ok()) return withTargets(ranks.status(), *in_.plan, in_.target);
     ranks_ = std::move(*ranks);
     Expected<RunThreads> started = RunThreads::start(ranks_.size(), job_.group() != nullptr);
     if (!started.ok()) return started.status();
     runThreads_ = std::move(*started);
-    if (onCpu)
-      SHEAF_RETURN_IF_ERROR(checkAddressSpace(
-          "libraries",
-          kLibraryCode + plan::cpuRankMemory(*in_.plan).libraries * static_cast<uint64_t>(job_.localRanks())));
+    if (in_.target == "cpu") SHEAF_RETURN_IF_ERROR(checkLibraryMemory(*in_.plan, job_));
     if (job_.first()) log_.begin(in_.planPath, *in_.plan, in_.position.step);
-    log_.event("start", {{"plan", in_.planPath},
-                         {"model", in_.plan->model()},
-                         {"ranks", in_.plan->ranks()},
-                         {"processes", job_.processes()},
-                         {"nodes", job_.nodes()},
-                         {"transport", transport()},
-                         {"exchange_bytes", exchangeBytes(*in_.plan, job_, in_.target)},
-                         {"zero", static_cast<int64_t>(in_.plan->zero_stage())},
-                         {"threads_per_rank", threads},
-                         {"cpu", in_.position.cpu ? plan::jsonOf(*in_.position.cpu) : json::Value()},
-                         {"save_staging_bytes", stagingOfARank()},
-                         {"batch", in_.plan->batch()},
-                         {"micro_batches", plan::microBatches(*in_.plan)},
-                         {"rows", rowsOfData()},
-                         {"schedule", plan::scheduleText(in_.training.schedule())},
-                         {"step", in_.position.step},
-                         {"steps", in_.steps},
-                         {"state", stateFolder().empty() ? json::Value() : json::Value(stateFolder())}});
+    json::Object start = startEvent(in_, options_, job_);
+    start.set("threads_per_rank", *threads);
+    log_.event("start", std::move(start));
     if (!notes.members().empty()) log_.event("device", std::move(notes));
     using Level = Progress::Level;
     const Level level = options_.quiet ? Level::kWarnings : Level::kAll;
@@ -292,22 +201,6 @@ class Run {
     for (const std::string& warning : in_.warnings) warn(warning);
     for (const std::string& note : in_.notes) progress_->note(note);
     return {};
-  }
-
-  // The error of a device, with the remedy where the plan was compiled for others.
-  Status ofKernels(const Status& error) const {
-    if (error.message().find("--target") != std::string::npos) return error;
-    std::set<std::string> devices;
-    for (const plan::KernelImage& image : in_.plan->images()) devices.insert(plan::deviceOf(image));
-    if (devices.empty() || devices.contains(in_.target)) return error;
-    return Status::error(cat(error.message(), "; the plan has kernels for ", *devices.begin(),
-                             " alone: compile it with ", "--target ", in_.target == "cpu" ? "cpu" : "cuda:sm_NN"));
-  }
-
-  // Null where they come through a pipe.
-  json::Value rowsOfData() const {
-    const io::DataSource& data = in_.data ? *in_.data : *in_.evaluationData;
-    return data.isPiped() ? json::Value() : json::Value(data.rows());
   }
 
   // From another thread, while this one waits for the device.
@@ -431,16 +324,16 @@ class Run {
       Status status = trainer.run(steps, [&](const StepResult& result) { report(result); });
       if (!status.ok() && trainer.inputEnded() && in_.fileState) status = withFileState(status, trainer.step());
       if (!status.ok()) return status;
-      if (saver_ && !saver_->status().ok()) stopAfterFailedSave();
+      if (!saves_.poll()) stopAfterFailedSave();
       if (trainer.badStep() >= 0) return stoppedAtBadStep();
       in_.position.step = trainer.step();
       in_.position.updates = trainer.updates();
       in_.position.samples = trainer.samples();
       SHEAF_RETURN_IF_ERROR(readLossScale(state, in_.position));
-      noteMemory();
+      usage_.noteMemory();
       if (trainer.interrupted()) continue;
       if (options_.saveEvery > 0 && in_.position.step < end && in_.position.step % options_.saveEvery == 0)
-        if (saveError_ = saveNow(); !saveError_.ok()) break;
+        if (saveError_ = saves_.save(in_.position); !saveError_.ok()) break;
       if (options_.evaluateEvery > 0 && in_.position.step < end && in_.position.step % options_.evaluateEvery == 0)
         SHEAF_RETURN_IF_ERROR(evaluate());
     }
@@ -462,19 +355,14 @@ class Run {
     if (!control_.interrupted.exchange(true)) stoppedByFailedSave_ = true;
   }
 
-  // The folder that --resume goes on from after this run; empty if it leaves no state.
-  const std::string& stateFolder() const {
-    return in_.fileState ? options_.offloadFolders.front() : options_.saveState;
-  }
-
   // Prints the command that goes on from the newest state that this run has left, if there is one.
   void noteHowToResume(bool inOrder) {
-    if (!control_.commandToResume || !(in_.fileState || saved_)) return;
+    if (!control_.commandToResume || !(in_.fileState || saves_.any())) return;
     const std::string rows = !in_.data->isPiped() ? ""
                              : inOrder ? cat(", with a pipe that begins after ", in_.position.samples, " rows")
                                        : ", with a pipe that begins after the state's rows";
     progress_->note(cat("to go on", job_.processes() > 1 ? ", by the same launcher" : "", rows, ": ",
-                        control_.commandToResume(stateFolder())));
+                        control_.commandToResume(stateFolder(in_, options_))));
   }
 
   // Of a run whose steps that had begun are completed.
@@ -485,13 +373,10 @@ class Run {
 
   void report(const StepResult& result) {
     if (bad_) return;  // steps under way after a bad one are not worth telling
-    noteSeconds(result.seconds);
-    log_.step(result, noteMemory());
+    usage_.noteStep(result.seconds);
+    log_.step(result, usage_.noteMemory());
     progress_->step(result);
-    if (saver_) {
-      noteSaves();
-      if (!saver_->status().ok()) stopAfterFailedSave();
-    }
+    if (!saves_.poll()) stopAfterFailedSave();
     if (result.skipped && result.lossScale)
       progress_->note(cat("step ", result.step, ": ", result.whatIsBad(), " at the loss scale ", *result.lossScale,
                           ", the update is skipped"));
@@ -504,59 +389,22 @@ class Run {
   Status stoppedAtBadStep() {
     progress_->finish();
     // A state under way is of a step before.
-    if (Status status = finishSaves(); !status.ok()) warn(status.message());
-    const bool skips = in_.training.on_nan() == plan::Training::SKIP;
-    const plan::LossScale& scale = in_.training.loss_scale();
-    const bool lossAlone = bad_->hasNorm && std::isfinite(bad_->gradientNorm);
-    // A bad step that --on-nan skip did not skip is that of a plan of an older version (StepLedger.h).
-    const std::string advice =
-        skips ? "the plan skips updates by the gradient norm alone: compile it again"
-              : cat(lossAlone ? "it may have no label that counts: " : "a lower learning rate, --clip-norm or ",
-                    "--on-nan skip may help");
-    return Status::error(cat("step ", bad_->step, ": ", bad_->whatIsBad(), "; the run stops and saves nothing. ",
-                             in_.lastSaved.empty() ? "There is no saved state (--save-state, --save-every)"
-                                                   : cat("The newest saved state is ", in_.lastSaved, " (--resume)"),
-                             !bad_->lossScale || *bad_->lossScale > plan::leastOf(scale) ? ""
-                             : plan::isDynamic(scale) ? "; the loss scale cannot be reduced further"
-                                                      : "; the loss scale is fixed",
-                             "; ", advice));
+    if (Status status = saves_.finish(); !status.ok()) warn(status.message());
+    return badStepError(*bad_, in_.training, in_.lastSaved);
   }
 
-  static Status ofSaves(const Status& status) {
-    return status.ok() ? status : Status::error(cat("--save-state: ", status.message()));
-  }
-
-  Status saveNow() {
-    Status status = saver_->save(in_.position);
-    noteSaves();
-    return ofSaves(status);
-  }
-
-  Status finishSaves() {
-    if (!saver_) return {};
-    Status status = saver_->finish();
-    noteSaves();
-    return ofSaves(status);
-  }
-
-  void noteSaves() {
-    while (std::optional<CompleteSave> save = saver_->takeComplete()) {
-      in_.lastSaved = save->folder;
-      saved_ = true;
-      log_.event("saved_state", {{"state", in_.lastSaved},
-                                 {"step", save->step},
-                                 {"stalled_seconds", save->stalled},
-                                 {"seconds", save->seconds}});
-      // The new state is safe; that older ones cannot be removed does not end a training.
-      if (!save->afterwards.ok()) warn(cat("--keep-saves: ", save->afterwards.message()));
-    }
+  void noteSave(const CompleteSave& save) {
+    in_.lastSaved = save.folder;
+    log_.event(
+        "saved_state",
+        {{"state", save.folder}, {"step", save.step}, {"stalled_seconds", save.stalled}, {"seconds", save.seconds}});
+    // The new state is safe; that older ones cannot be removed does not end a training.
+    if (!save.afterwards.ok()) warn(cat("--keep-saves: ", save.afterwards.message()));
   }
 
   Status saveOutputs(const StateAccess& state) {
-    // Finishes the save in progress, saves the last state and waits for it. The weights are written even if that fails.
-    if (saver_ && saveError_.ok()) saveError_ = finishSaves();
-    if (saver_ && saveError_.ok()) saveError_ = saveNow();
-    if (saver_ && saveError_.ok()) saveError_ = finishSaves();
+    // The weights are written even if the state cannot be.
+    if (saves_.started() && saveError_.ok()) saveError_ = saves_.saveLast(in_.position);
     if (!options_.save.empty())
       if (Status status = io::isShardIndex(options_.save)
                               ? saveWeightShards(state, *copied_, options_.save, options_.shardBytes)
@@ -574,7 +422,7 @@ class Run {
   void noteWritten() {
     if (!job_.first() || options_.quiet || options_.silent) return;
     if (!options_.save.empty()) progress_->note(cat("wrote the weights: ", writtenPath(options_.save)));
-    if (saved_)
+    if (saves_.any())
       progress_->note(cat("wrote the state after step ", in_.position.step, ": ", writtenPath(in_.lastSaved)));
     std::vector<std::string> others;
     if (gradients_ && in_.position.step > firstStep_) others.push_back(options_.gradients);
@@ -585,42 +433,14 @@ class Run {
     if (!options_.save.empty())
       progress_->note(cat("next: sheaf export ", in_.planPath, " --weights ", options_.save,
                           " --model MODEL.onnx -o TRAINED.onnx"));
-    else if (saved_ && trained_)
+    else if (saves_.any() && trained_)
       progress_->note(cat("next: --resume ", options_.saveState, " with more --steps trains on"));
   }
 
-  // Of the latest steps.
-  void noteSeconds(double seconds) {
-    constexpr size_t kMost = 1000;
-    if (stepSeconds_.size() < kMost)
-      stepSeconds_.push_back(seconds);
-    else
-      stepSeconds_[nextSeconds_++ % kMost] = seconds;
-  }
-
-  double medianSeconds() {
-    if (stepSeconds_.empty()) return 0;
-    const auto middle = stepSeconds_.begin() + static_cast<ptrdiff_t>(stepSeconds_.size() / 2);
-    std::nth_element(stepSeconds_.begin(), middle, stepSeconds_.end());
-    return *middle;
-  }
-
-  // Returns what is resident now.
-  uint64_t noteMemory() {
-    const uint64_t resident = privateResidentBytes();
-    privateBytes_ = std::max(privateBytes_, resident);
-    return resident;
-  }
-
   Status logEnd() {
-    noteMemory();
     if (options_.poison) SHEAF_RETURN_IF_ERROR(logArenas());
-    json::Object end{{"step", in_.position.step},
-                     {"updates", in_.position.updates},
-                     {"samples", in_.position.samples},
-                     {"step_seconds", medianSeconds()},
-                     {"peak_resident_bytes", peakResidentBytes()},
-                     {"resident_bytes_without_files", privateBytes_}};
+    json::Object end{{"step", in_.position.step}, {"updates", in_.position.updates}, {"samples", in_.position.samples}};
+    usage_.addTo(end);
     if (in_.target == "cpu" && job_.nodes() > 1) {
       Expected<json::Object> sent = networkUse(*traffic_, *job_.group(), in_.position.step - firstStep_);
       if (!sent.ok()) return sent.status();
@@ -631,22 +451,11 @@ class Run {
   }
 
   Status logArenas() {
-    std::string touched;
-    for (const auto& rank : ranks_) touched += cat(rank->highestTouchedByte(), " ");
-    std::vector<std::string> all{touched};
-    if (job_.group()) {
-      Expected<std::vector<std::string>> gathered = job_.group()->gather(touched, "the arenas' highest bytes");
-      if (!gathered.ok()) return gathered.status();
-      all = std::move(*gathered);
-    }
-    int64_t rank = 0;
-    for (const std::string& numbers : all) {
-      std::istringstream in(numbers);
-      for (uint64_t highest; in >> highest; ++rank)
-        log_.event(
-            "arena",
-            {{"rank", rank}, {"highest_touched_byte", highest}, {"peak_bytes", in_.plan->memory().peak_bytes()}});
-    }
+    Expected<std::vector<uint64_t>> highest = highestTouchedBytes(ranks_, job_);
+    if (!highest.ok()) return highest.status();
+    for (int64_t rank = 0; uint64_t byte : *highest)
+      log_.event("arena",
+                 {{"rank", rank++}, {"highest_touched_byte", byte}, {"peak_bytes", in_.plan->memory().peak_bytes()}});
     return {};
   }
 
@@ -655,11 +464,9 @@ class Run {
   Job& job_;
   RunInputs in_;
   bool trained_ = false;  // all steps
-  bool saved_ = false;    // a state in the folder of --save-state
   // The error of a state of --save-state, which all processes have; and true if this process stops the training for it.
   Status saveError_;
   bool stoppedByFailedSave_ = false;
-  std::optional<io::KeptStates> kept_;
   RunLog log_;
   std::atomic<bool> errorLogged_ = false;
   std::optional<Progress> progress_;
@@ -667,28 +474,16 @@ class Run {
   RunThreads runThreads_;
   std::optional<WeightFiles> weightFiles_;
   std::optional<CopiedWeights> copied_;  // for --save
-  std::optional<StateSaver> saver_;
+  RunSaves saves_;
   std::optional<GradientCapture> gradients_;
   std::optional<Trace> trace_;
   std::optional<StepResult> bad_;  // the step that ends the run
-  std::vector<double> stepSeconds_;
-  size_t nextSeconds_ = 0;
-  uint64_t privateBytes_ = 0;  // largest seen
+  RunUsage usage_;
   std::shared_ptr<comm::Traffic> traffic_ = std::make_shared<comm::Traffic>();
   int64_t firstStep_ = 0;  // of this run
 };
 
 }  // namespace
-
-Status checkDeviceOptions(const RunOptions& options, std::string_view device) {
-  if (device == "cpu" && !options.tuned.empty())
-    return Status::error("--tuned is for runs on GPUs: on the CPU there is one algorithm for each matrix product");
-  if (device == "cuda" && options.transport != "sockets")
-    return Status::error(cat("--transport ", options.transport, " is for runs on CPUs: GPUs exchange by NCCL"));
-  if (device == "cuda" && options.allowMixedHosts)
-    return Status::error("--allow-mixed-hosts is for runs on CPUs: GPUs compare the algorithms of their products");
-  return {};
-}
 
 // Adds a suspension of this process to an error: others may have given it up meanwhile, and are not to blame.
 static std::string withSuspension(const std::string& why) {

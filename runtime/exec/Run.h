@@ -61,9 +61,6 @@ inline plan::Undigested undigested(const RunOptions& options) {
   return options.unproved ? plan::Undigested::kAccepted : plan::Undigested::kRefused;
 }
 
-// Fails if --tuned, --transport or --allow-mixed-hosts means nothing to this device.
-Status checkDeviceOptions(const RunOptions& options, std::string_view device);
-
 // Between a run and its program.
 struct RunControl {
   // Set by the program: asks for an orderly end after the step under way.

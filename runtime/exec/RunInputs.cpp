@@ -17,6 +17,7 @@
 #include "runtime/exec/Machine.h"
 #include "runtime/exec/NetworkUse.h"
 #include "runtime/exec/OutputConflicts.h"
+#include "runtime/exec/RunResources.h"
 #include "runtime/exec/Trainer.h"
 #include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/Digests.h"
@@ -24,6 +25,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/RankMemory.h"
+#include "runtime/plan/SavedParts.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
@@ -367,6 +369,48 @@ Expected<std::vector<std::string>> factsOf(const RunInputs& in, const RunOptions
       facts.insert(facts.end(), lines->begin(), lines->end());
     }
   return facts;
+}
+
+Status checkDeviceOptions(const RunOptions& options, std::string_view device) {
+  if (device == "cpu" && !options.tuned.empty())
+    return Status::error("--tuned is for runs on GPUs: on the CPU there is one algorithm for each matrix product");
+  if (device == "cuda" && options.transport != "sockets")
+    return Status::error(cat("--transport ", options.transport, " is for runs on CPUs: GPUs exchange by NCCL"));
+  if (device == "cuda" && options.allowMixedHosts)
+    return Status::error("--allow-mixed-hosts is for runs on CPUs: GPUs compare the algorithms of their products");
+  return {};
+}
+
+uint64_t stagingOfARank(const plan::Plan& plan, const RunOptions& options) {
+  return options.saveStaging > 0 ? plan::mostStagingBytes(plan, options.saveStaging) : 0;
+}
+
+const std::string& stateFolder(const RunInputs& inputs, const RunOptions& options) {
+  return inputs.fileState ? options.offloadFolders.front() : options.saveState;
+}
+
+json::Object startEvent(const RunInputs& inputs, const RunOptions& options, const Job& job) {
+  const plan::Plan& plan = *inputs.plan;
+  const std::string& state = stateFolder(inputs, options);
+  const io::DataSource& data = inputs.data ? *inputs.data : *inputs.evaluationData;
+  const std::string transport = inputs.target != "cpu" ? "nccl" : job.nodes() == 1 ? "memory" : options.transport;
+  return {{"plan", inputs.planPath},
+          {"model", plan.model()},
+          {"ranks", plan.ranks()},
+          {"processes", job.processes()},
+          {"nodes", job.nodes()},
+          {"transport", transport},
+          {"exchange_bytes", exchangeBytes(plan, job, inputs.target)},
+          {"zero", static_cast<int64_t>(plan.zero_stage())},
+          {"cpu", inputs.position.cpu ? plan::jsonOf(*inputs.position.cpu) : json::Value()},
+          {"save_staging_bytes", stagingOfARank(plan, options)},
+          {"batch", plan.batch()},
+          {"micro_batches", plan::microBatches(plan)},
+          {"rows", data.isPiped() ? json::Value() : json::Value(data.rows())},
+          {"schedule", plan::scheduleText(inputs.training.schedule())},
+          {"step", inputs.position.step},
+          {"steps", inputs.steps},
+          {"state", state.empty() ? json::Value() : json::Value(state)}};
 }
 
 }  // namespace sheaf::exec

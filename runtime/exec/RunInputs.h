@@ -6,8 +6,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "runtime/base/Json.h"
 #include "runtime/base/Status.h"
 #include "runtime/device/Device.h"
 #include "runtime/exec/Job.h"
@@ -45,5 +47,17 @@ Expected<RunInputs> readInputs(const RunOptions& options, RunControl& control, J
 
 // What must be the same in all processes, a line for each option and input.
 Expected<std::vector<std::string>> factsOf(const RunInputs& inputs, const RunOptions& options);
+
+// Fails if --tuned, --transport or --allow-mixed-hosts means nothing to this device.
+Status checkDeviceOptions(const RunOptions& options, std::string_view device);
+
+// Returns the bytes of host memory of each rank through which states are saved.
+uint64_t stagingOfARank(const plan::Plan& plan, const RunOptions& options);
+
+// Returns the folder that --resume goes on from after this run; empty if it leaves no state.
+const std::string& stateFolder(const RunInputs& inputs, const RunOptions& options);
+
+// Returns the log's event of a run that starts.
+json::Object startEvent(const RunInputs& inputs, const RunOptions& options, const Job& job);
 
 }  // namespace sheaf::exec

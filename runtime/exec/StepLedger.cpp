@@ -3,6 +3,9 @@
 #include <cmath>
 #include <utility>
 
+#include "runtime/base/Text.h"
+#include "runtime/plan/LossScale.h"
+
 namespace sheaf::exec {
 namespace {
 // Two steps in flight keep the ranks busy while a result is processed, and still report results soon.
@@ -22,6 +25,24 @@ std::string StepResult::whatIsBad() const {
   if (!hasNorm) return "the loss is not finite";
   return std::isfinite(gradientNorm) ? "the loss is not finite, though the gradients are"
                                      : "the loss and the gradient norm are not finite";
+}
+
+Status badStepError(const StepResult& bad, const plan::Training& training, const std::string& lastSaved) {
+  const plan::LossScale& scale = training.loss_scale();
+  const bool lossAlone = bad.hasNorm && std::isfinite(bad.gradientNorm);
+  // A bad step that --on-nan skip did not skip is that of a plan of an older version (Config::lossJudged).
+  const std::string advice =
+      training.on_nan() == plan::Training::SKIP
+          ? "the plan skips updates by the gradient norm alone: compile it again"
+          : cat(lossAlone ? "it may have no label that counts: " : "a lower learning rate, --clip-norm or ",
+                "--on-nan skip may help");
+  return Status::error(cat("step ", bad.step, ": ", bad.whatIsBad(), "; the run stops and saves nothing. ",
+                           lastSaved.empty() ? "There is no saved state (--save-state, --save-every)"
+                                             : cat("The newest saved state is ", lastSaved, " (--resume)"),
+                           !bad.lossScale || *bad.lossScale > plan::leastOf(scale) ? ""
+                           : plan::isDynamic(scale) ? "; the loss scale cannot be reduced further"
+                                                    : "; the loss scale is fixed",
+                           "; ", advice));
 }
 
 StepLedger::StepLedger(Config config)

@@ -35,6 +35,9 @@ struct StepResult {
   std::string whatIsBad() const;
 };
 
+// Returns the error of a run that a bad step ends. `lastSaved`: the newest saved state, empty if there is none.
+Status badStepError(const StepResult& bad, const plan::Training& training, const std::string& lastSaved);
+
 class StepLedger {
  public:
   struct Config {

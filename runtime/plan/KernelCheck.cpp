@@ -1,12 +1,30 @@
-// Whether a launch of an untrusted plan declares what its kernel does.
+// Checks the kernels of an untrusted plan, their images, and that a launch declares what its kernel does.
+#include <set>
 #include <string>
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
+#include "runtime/plan/leaves/KernelProgram.h"
 
 namespace sheaf::plan {
 namespace {
+
+Status wrong(const std::string& what, const std::string& why) {
+  return Status::error(cat(what, ": ", why));
+}
+
+Status checkEntry(const KernelImage& image, const KernelEntry& entry) {
+  const std::string device = deviceOf(image);
+  if (device == "cpu" || device == "host")
+    return entry.offset() < image.code().size() || (device == "host" && entry.offset() == image.code().size())
+               ? Status()
+               : Status::error("lies outside its image");
+  constexpr uint32_t kMostThreads = 1024;
+  if (entry.threads() == 0 || entry.threads() > kMostThreads || entry.threads() % 32 != 0)
+    return Status::error(cat("has ", entry.threads(), " threads a block, not a multiple of 32 up to 1024"));
+  return entry.grid() >= 1 && entry.grid() <= INT32_MAX ? Status() : Status::error("has no valid grid");
+}
 
 const char* accessText(int access) {
   return access == READ ? "read" : access == WRITE ? "written" : "read and written";
@@ -60,6 +78,43 @@ class LaunchCheck {
 };
 
 }  // namespace
+
+Status verifyKernels(const Plan& plan) {
+  if (plan.kernels_size() > 0 && plan.images_size() == 0)
+    return wrong("images", cat("there is none for the plan's ", plan.kernels_size(), " kernels"));
+  for (int i = 0; i < plan.kernels_size(); ++i) {
+    const Kernel& kernel = plan.kernels(i);
+    const std::string what = named("kernel", i, kernel.symbol());
+    if (kernel.operand_access_size() != kernel.operand_bytes_size())
+      return wrong(what, cat("it states what it does with ", kernel.operand_access_size(), " of its ",
+                             kernel.operand_bytes_size(), " operands; compile the model again"));
+    for (int access : kernel.operand_access())
+      if (access < READ || access > READ_WRITE) return wrong(what, "an operand has no access");
+    if (kernel.in_place_size() != 0 && kernel.in_place_size() != kernel.operand_bytes_size())
+      return wrong(what, cat("it states of ", kernel.in_place_size(), " of its ", kernel.operand_bytes_size(),
+                             " operands which may have one address"));
+    if (Expected<KernelProgram> program = programOf(kernel); !program.ok())
+      return wrong(what, program.status().message());
+  }
+  std::set<std::string> targets;
+  for (int i = 0; i < plan.images_size(); ++i) {
+    const KernelImage& image = plan.images(i);
+    std::string what = named("image", i, image.target());
+    if (deviceOf(image).empty()) return wrong(what, "its target is not cpu, cuda:sm_NN or host");
+    if (!targets.insert(image.target()).second) return wrong(what, "another image has the same target");
+    if (deviceOf(image) == "host" && (i == 0 || i + 1 < plan.images_size() || imageFor(plan, "cpu")))
+      return wrong(what,
+                   "it is for launches on the host: it must be the last image, after at least one other, in a plan "
+                   "without an image for the CPU");
+    if (image.entries_size() != plan.kernels_size())
+      return wrong(what, cat("it has ", image.entries_size(), " entries for ", plan.kernels_size(), " kernels"));
+    if (plan.kernels_size() > 0 && image.code().empty()) return wrong(what, "it has no code; compile the model again");
+    for (int k = 0; k < image.entries_size(); ++k)
+      if (Status sound = checkEntry(image, image.entries(k)); !sound.ok())
+        return wrong(what, cat("the entry of kernel '", plan.kernels(k).symbol().substr(0, 40), "' ", sound.message()));
+  }
+  return {};
+}
 
 Status checkLaunch(const Plan& plan, const Instruction& launch) {
   return LaunchCheck(plan, launch).run();

@@ -18,7 +18,6 @@
 #include "runtime/plan/StepWork.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
-#include "runtime/plan/leaves/KernelProgram.h"
 
 namespace sheaf::plan {
 namespace {
@@ -29,10 +28,6 @@ constexpr size_t kMaxStepInstructions = size_t{1} << 26;
 
 Status wrong(const std::string& what, const std::string& why) {
   return Status::error(cat("the plan is wrong: ", what, ": ", why));
-}
-
-std::string named(const char* kind, int index, const std::string& name) {
-  return cat(kind, " ", index, " '", shortName(name), "'");
 }
 
 template <ProtoEnum Enum>
@@ -59,7 +54,8 @@ class TableVerifier {
     SHEAF_RETURN_IF_ERROR(outputs());
     SHEAF_RETURN_IF_ERROR(training());
     SHEAF_RETURN_IF_ERROR(origin());
-    return kernels();
+    Status kernels = verifyKernels(plan_);
+    return kernels.ok() ? kernels : Status::error(cat("the plan is wrong: ", kernels.message()));
   }
 
  private:
@@ -496,62 +492,16 @@ class TableVerifier {
                                " pieces of the batch (ranks times micro-batches) times a power of two"));
   }
 
-  Status kernels() {
-    if (plan_.kernels_size() > 0 && plan_.images_size() == 0)
-      return wrong("images", cat("there is none for the plan's ", plan_.kernels_size(), " kernels"));
-    for (int i = 0; i < plan_.kernels_size(); ++i) {
-      const Kernel& kernel = plan_.kernels(i);
-      const std::string what = named("kernel", i, kernel.symbol());
-      if (kernel.operand_access_size() != kernel.operand_bytes_size())
-        return wrong(what, cat("it states what it does with ", kernel.operand_access_size(), " of its ",
-                               kernel.operand_bytes_size(), " operands; compile the model again"));
-      for (int access : kernel.operand_access())
-        if (access < READ || access > READ_WRITE) return wrong(what, "an operand has no access");
-      if (kernel.in_place_size() != 0 && kernel.in_place_size() != kernel.operand_bytes_size())
-        return wrong(what, cat("it states of ", kernel.in_place_size(), " of its ", kernel.operand_bytes_size(),
-                               " operands which may have one address"));
-      if (Expected<KernelProgram> program = programOf(kernel); !program.ok())
-        return wrong(what, program.status().message());
-    }
-    std::set<std::string> targets;
-    for (int i = 0; i < plan_.images_size(); ++i) {
-      const KernelImage& image = plan_.images(i);
-      std::string what = named("image", i, image.target());
-      if (deviceOf(image).empty()) return wrong(what, "its target is not cpu, cuda:sm_NN or host");
-      if (!targets.insert(image.target()).second) return wrong(what, "another image has the same target");
-      if (deviceOf(image) == "host" && (i == 0 || i + 1 < plan_.images_size() || imageFor(plan_, "cpu")))
-        return wrong(what,
-                     "it is for launches on the host: it must be the last image, after at least one other, in a plan "
-                     "without an image "
-                     "for the CPU");
-      if (image.entries_size() != plan_.kernels_size())
-        return wrong(what, cat("it has ", image.entries_size(), " entries for ", plan_.kernels_size(), " kernels"));
-      for (int k = 0; k < image.entries_size(); ++k)
-        if (Status sound = checkEntry(image, image.entries(k)); !sound.ok())
-          return wrong(what,
-                       cat("the entry of kernel '", plan_.kernels(k).symbol().substr(0, 40), "' ", sound.message()));
-    }
-    return {};
-  }
-
-  static Status checkEntry(const KernelImage& image, const KernelEntry& entry) {
-    const std::string device = deviceOf(image);
-    if (device == "cpu" || device == "host")
-      return entry.offset() < image.code().size() || (device == "host" && entry.offset() == image.code().size())
-                 ? Status()
-                 : Status::error("lies outside its image");
-    constexpr uint32_t kMostThreads = 1024;
-    if (entry.threads() == 0 || entry.threads() > kMostThreads || entry.threads() % 32 != 0)
-      return Status::error(cat("has ", entry.threads(), " threads a block, not a multiple of 32 up to 1024"));
-    return entry.grid() >= 1 && entry.grid() <= INT32_MAX ? Status() : Status::error("has no valid grid");
-  }
-
   const Plan& plan_;
   const uint64_t ranks_;
   std::set<uint32_t> storage_;  // buffers that hold parameters or states
 };
 
 }  // namespace
+
+std::string named(const char* kind, int index, const std::string& name) {
+  return cat(kind, " ", index, " '", shortName(name), "'");
+}
 
 Status verifyPlan(const Plan& plan) {
   SHEAF_RETURN_IF_ERROR(TableVerifier(plan).run());

@@ -32,11 +32,17 @@ Status checkInstructions(const Plan& plan, Check check) {
   return {};
 }
 
+// Returns an entry of a table as errors name it: "kernel 3 'update all'".
+std::string named(const char* kind, int index, const std::string& name);
+
 // True if the operand lies in its buffer, which the plan must have, on every rank.
 bool liesInBuffer(const Plan& plan, const Operand& operand);
 
 // verifyPlan's part for the lists of instructions; the tables must have been verified.
 Status verifyInstructions(const Plan& plan);
+
+// verifyPlan's part for kernels and their images, one for each target.
+Status verifyKernels(const Plan& plan);
 
 // Whether a launch, whose operands have been found in the arena, does with each what its kernel does, and gives one
 // address only to operands for which the kernel allows that. The error names kernel and operand.

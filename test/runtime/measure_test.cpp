@@ -186,6 +186,7 @@ plan::Plan probe() {
     }
   plan::KernelImage* image = plan.add_images();
   image->set_target("cuda:sm_90");
+  image->set_code("code");
   for (int i = 0; i < plan.kernels_size(); ++i) {
     image->add_entries()->set_grid(1);
     image->mutable_entries(i)->set_threads(32);

@@ -233,6 +233,12 @@ const Mutant kMutants[] = {
     {"KernelEntry", [](auto& p) { p.mutable_images(0)->mutable_entries(0)->set_offset(60); }, "outside its image"},
     {"KernelWithoutEntry", [](auto& p) { p.mutable_images(0)->clear_entries(); }, "0 entries for 1 kernels"},
     {"KernelWithoutImage", [](auto& p) { p.clear_images(); }, "none for the plan's 1 kernels"},
+    {"KernelImageWithoutCode",
+     [](auto& p) {
+       p.mutable_images(0)->set_target("cuda:sm_90");
+       p.mutable_images(0)->clear_code();
+     },
+     "image 0 'cuda:sm_90': it has no code"},
     {"KernelThreads", [](auto& p) { p.mutable_images(0)->set_target("cuda:sm_90"); }, "threads a block"},
     // A GPU's vectors: for a plan of the CPU alone the same offset is right.
     {"KernelAlignmentOnAGpu",

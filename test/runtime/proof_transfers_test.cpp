@@ -370,6 +370,7 @@ TEST(VerifyUpdatesOnHost, AnImageForTheHostDoes) {
   EXPECT_THAT(p.verified(), HasSubstr("it must be the last image, after at least one other"));
   plan::KernelImage gpu;
   gpu.set_target("cuda:sm_90");
+  gpu.set_code("code");
   gpu.add_entries()->set_threads(32), gpu.mutable_entries(0)->set_grid(1);
   *p.plan.add_images() = gpu;
   p.plan.mutable_images()->SwapElements(0, 1);

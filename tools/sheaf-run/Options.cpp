@@ -1,5 +1,6 @@
 #include "tools/sheaf-run/Options.h"
 
+#include "runtime/exec/RunInputs.h"
 #include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Words.h"

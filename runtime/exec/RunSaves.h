@@ -1,0 +1,53 @@
+// The states that a training saves: the folder of --save-state, what saves into it (StateSaver.h), and which states of
+// it are kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "runtime/base/Status.h"
+#include "runtime/exec/SavedState.h"
+#include "runtime/exec/StateAccess.h"
+#include "runtime/exec/StateSaver.h"
+#include "runtime/io/KeptStates.h"
+
+namespace sheaf::exec {
+
+// Errors name --save-state.
+class RunSaves {
+ public:
+  // Called by the process that writes folders, before the training: opens the folder, and fails if the state after
+  // `step` could not be written there. `keep`: newest states that are kept; 0: all.
+  Status open(const std::string& folder, int64_t keep, int64_t step);
+  // Takes memory and threads for `staging` bytes of each rank. `state` outlives the saves. From here on `complete` is
+  // called for each state that is on the disk, by the functions below.
+  Status start(const StateAccess& state, const std::string& folder, uint64_t staging,
+               std::function<void(const CompleteSave&)> complete);
+  // Abandons a save that is not complete.
+  void stop() { saver_.reset(); }
+
+  bool started() const { return saver_.has_value(); }
+  // True if a state has been saved.
+  bool any() const { return any_; }
+
+  // Save a state, the last state of the run (which is on the disk afterwards), and wait for the save in progress. Every
+  // process calls them together, and gets the same status. Without start() only finish() may be called.
+  Status save(const RunPosition& position);
+  Status saveLast(const RunPosition& position);
+  Status finish();
+
+  // Without waiting: reports complete saves, and returns false if any save has failed.
+  bool poll();
+
+ private:
+  Status reported(const Status& status);
+
+  std::optional<io::KeptStates> kept_;
+  std::optional<StateSaver> saver_;
+  std::function<void(const CompleteSave&)> complete_;
+  bool any_ = false;
+};
+
+}  // namespace sheaf::exec
