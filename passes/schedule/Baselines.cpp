@@ -98,8 +98,9 @@ BaselineResult playFsdp2(const BaselineStep& step, const BaselineLimits& limit, 
   for (int64_t n = 2; n < shards; ++n)
     if (shards % n == 0) reshard.push_back(static_cast<double>(n));
   const double groups = static_cast<double>(blockGroups(step, 1, false).size());
-  Choices choices{{1, 2, 3, 4, 6, 8}, {0, 1},      reshard, {0, 1, groups / 8, groups / 4, groups / 2, groups * 3 / 4},
-                  {1, 2, 3, 4},       {1, 2, 3, 4}};
+  Choices choices{
+      {1, 2, 3, 4, 6, 8}, {0, 1},       reshard,        {0, 1, groups / 8, groups / 4, groups / 2, groups * 3 / 4},
+      {1, 2, 3, 4},       {1, 2, 3, 4}, {1, 2, 3, 4, 8}};
   Search search(step, limit, std::move(choices), [&](const Setting& s) {
     Fsdp2Knobs knobs;
     knobs.shards = shards;
@@ -109,10 +110,12 @@ BaselineResult playFsdp2(const BaselineStep& step, const BaselineLimits& limit, 
     knobs.keptGroups = static_cast<uint32_t>(s[3]);
     knobs.forwardPrefetch = static_cast<uint32_t>(s[4]);
     knobs.backwardPrefetch = static_cast<uint32_t>(s[5]);
+    knobs.reduceBuffers = static_cast<uint32_t>(s[6]);
     return fsdp2Schedule(step, knobs);
   });
-  // Also from parameters that stay.
-  return search.run({{1, 0, 1, 0, 1, 1}});
+  // Also from parameters that stay, and from reductions that computation does not wait for.
+  const double all = static_cast<double>(shards);
+  return search.run({{1, 0, 1, 0, 1, 1, 1}, {1, 0, 1, 0, 1, 1, 8}, {1, 0, all, 0, 1, 1, 8}});
 }
 
 // The best of a system that shards among so many ranks and replicates among the others.

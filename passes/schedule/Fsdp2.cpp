@@ -40,8 +40,9 @@ class Fsdp2 {
     s.reductions = reduceScatterGroups(step_, groups_, shards_);
     // HSDP's all-reduce has a stream of its own (FSDPCommContext.all_reduce_stream).
     s.replicasApart = true;
-    // The computing stream waits for the reduction before the one that it issues (FSDPParamGroup.post_backward).
-    s.pending = 1;
+    // Before it issues a reduction, the computing stream waits until fewer than `reduceBuffers` are under way
+    // (FSDPParamGroup.post_backward).
+    s.pending = knobs_.reduceBuffers;
     if (step_.clips) s.norm = scalarReduce(step_, shards_);
     s.updateSeconds = shardedUpdateSeconds(step_, shards_);
     s.constantBytes = shardedStateBytes(step_, shards_);
@@ -118,6 +119,7 @@ class Fsdp2 {
     if (knobs_.forwardPrefetch != 1 || knobs_.backwardPrefetch != 1)
       text +=
           cat(", prefetching ", knobs_.forwardPrefetch, " modules forward and ", knobs_.backwardPrefetch, " backward");
+    if (knobs_.reduceBuffers != 1) text += cat(", ", knobs_.reduceBuffers, " reduce-scatter input buffers");
     return text;
   }
 

@@ -17,6 +17,9 @@ struct Fsdp2Knobs {
   // set_modules_to_forward_prefetch and set_modules_to_backward_prefetch: modules ahead. 1 is what FSDP2 does by
   // itself.
   uint32_t forwardPrefetch = 1, backwardPrefetch = 1;
+  // set_reduce_scatter_max_input_buffers (since PyTorch 2.15, experimental): groups of gradients whose reductions may
+  // be under way when the next group's gradients are complete. 1 is what FSDP2 does by itself.
+  uint32_t reduceBuffers = 1;
 };
 
 BaselineSchedule fsdp2Schedule(const BaselineStep& step, const Fsdp2Knobs& knobs);

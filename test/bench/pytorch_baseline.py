@@ -65,7 +65,8 @@ def distribute(model, way, bf16):
         return torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     if way.startswith("fsdp2"):
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if bf16 else MixedPrecisionPolicy()
+        # Gradients are reduced in bf16, as by ours; PyTorch 2.15 would reduce them in f32.
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16) if bf16 else MixedPrecisionPolicy()
         for block in model.transformer.h:
             if way.endswith("+compile"):
                 block.compile()
@@ -87,7 +88,8 @@ def deepspeed_engine(model, rows, bf16, more):
     zero = {"stage": 3, "overlap_comm": False, **more.pop("zero_optimization", {})}
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, dist_init_required=False, config={
         "train_micro_batch_size_per_gpu": rows, "zero_optimization": zero,
-        "bf16": {"enabled": bf16}, "zero_allow_untested_optimizer": True, "steps_per_print": 1 << 30, **more})
+        "bf16": {"enabled": bf16}, "zero_allow_untested_optimizer": True, "steps_per_print": 1 << 30,
+        "gradient_clipping": 0.0, **more})  # ours does not clip; DeepSpeed's default is a norm of 1
     return engine
 
 

@@ -19,6 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr uint64_t kElements = 1000;  // of a block's parameter, two bytes each
@@ -98,6 +99,26 @@ TEST(Fsdp2, ReducesTheNormOnlyToClip) {
   EXPECT_EQ(fsdp2Schedule(step, {}).norm.seconds, 0);
   step.clips = true;
   EXPECT_GT(fsdp2Schedule(step, {}).norm.seconds, 0);
+}
+
+TEST(Fsdp2, ReducesIntoMoreBuffersWhereThatIsFaster) {
+  BaselineStep step = stepOf(6);
+  // The last block's gradient is complete first. Its reduction takes ten seconds, as the backward pass of the others.
+  BaselineParameter& last = step.parameters[5];
+  last.elements *= 5000;
+  last.bytes = last.gradientBytes = 2 * last.elements;
+  step.liveBytes.back() = 10 * last.bytes;  // memory is fullest at the end
+  Fsdp2Knobs knobs;
+  knobs.reshardTo = 1;
+  const BaselineCost one = playBaselineSchedule(step, fsdp2Schedule(step, knobs));
+  knobs.reduceBuffers = 8;
+  const BaselineCost eight = playBaselineSchedule(step, fsdp2Schedule(step, knobs));
+  // With one buffer, four blocks wait for it. With eight, none waits, and five short reductions follow instead of one.
+  EXPECT_NEAR(one.seconds - eight.seconds, 8 - 4 * 2e-3, 1e-9);
+  EXPECT_GE(eight.bytes, one.bytes + last.bytes);
+  const BaselineResult best = playBaseline(step, Baseline::kFsdp2, 0);
+  EXPECT_THAT(best.knobs, HasSubstr(", 8 reduce-scatter input buffers"));
+  EXPECT_THAT(playBaseline(step, Baseline::kFsdp2, best.bytes - 1).knobs, Not(HasSubstr(", 8 reduce-scatter")));
 }
 
 TEST(BaselineSchedule, IsPlayedWithItsWaitsAndItsMemory) {
