@@ -57,7 +57,7 @@ test: processor build ## format check, lit, GoogleTest, end to end (a third of t
 	@$(if $(PYTORCH),cmake --build $(folder) --parallel $(JOBS) --target sheaf_portable)
 	@$(if $(READERS),SHEAF_READERS=$(READERS)) $(if $(PYTORCH),SHEAF_PYTORCH=$(PYTORCH)) SHEAF_BROWSER=$(BROWSER) python3 test/check.py --build $(folder) --jobs $(JOBS) $(if $(ALL),--all) $(if $(CPU),--cpu "$(CPU)")
 
-quick: processor build ## format, lit, quick GoogleTests, a tenth of the end-to-end cases: for the edit loop, minutes
+quick: processor build ## format, lit, quick GoogleTests, a fifth of the end-to-end cases: for the edit loop, minutes
 	@cmake --build $(folder) --parallel $(JOBS)
 	@python3 test/check.py --build $(folder) --jobs $(JOBS) --quick $(if $(CPU),--cpu "$(CPU)")
 
