@@ -23,6 +23,7 @@
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/DialectConversion.h"
+#include "runtime/base/Text.h"
 
 using namespace mlir;
 
@@ -61,6 +62,19 @@ std::unique_ptr<llvm::TargetMachine> machineFor(StringRef cpu, StringRef feature
                                                                           llvm::CodeGenOptLevel::Default));
 }
 
+// The error of a CPU that LLVM does not know. Compilers call the host native, and AMD calls znver4 Zen 4.
+std::string unknownCpu(StringRef name, const llvm::MCSubtargetInfo& subtarget) {
+  std::vector<std::string> known{"host"};
+  for (const llvm::SubtargetSubTypeKV& cpu : subtarget.getAllProcessorDescriptions()) known.push_back(cpu.Key);
+  StringRef generation = name;
+  const std::string word = name == "native"                              ? "host"
+                           : generation.consume_front_insensitive("zen") ? ("znver" + generation).str()
+                                                                         : lowerCase(name.str());
+  const std::string near = nearest(word, known);
+  return "unknown CPU '" + name.str() + "'; " +
+         (near.empty() ? "use host, x86-64-v3, x86-64-v4 or an x86 CPU that LLVM knows" : "did you mean " + near + "?");
+}
+
 LogicalResult lowerToLLVM(ModuleOp module) {
   if (failed(lowerLoops(module))) return failure();
   LLVMTypeConverter converter(module.getContext());
@@ -85,13 +99,16 @@ FailureOr<CpuTarget> resolveCpuTarget(StringRef name, std::string& error) {
         return failure();
       }
   }
-  std::unique_ptr<llvm::TargetMachine> machine = machineFor(target.cpu, "", error);
+  // A machine for a CPU that LLVM does not know would print lines of its own.
+  std::unique_ptr<llvm::TargetMachine> machine = machineFor("x86-64-v3", "", error);
   if (!machine) return failure();
-  const llvm::MCSubtargetInfo& subtarget = *machine->getMCSubtargetInfo();
-  if (!subtarget.isCPUStringValid(target.cpu)) {
-    error = "unknown CPU '" + target.cpu + "'; use host, x86-64-v3, x86-64-v4 or an x86 CPU that LLVM knows";
+  if (!machine->getMCSubtargetInfo()->isCPUStringValid(target.cpu)) {
+    error = unknownCpu(target.cpu, *machine->getMCSubtargetInfo());
     return failure();
   }
+  machine = machineFor(target.cpu, "", error);
+  if (!machine) return failure();
+  const llvm::MCSubtargetInfo& subtarget = *machine->getMCSubtargetInfo();
   for (const char* feature : kInstructionSets)
     if (subtarget.checkFeatures(std::string("+") + feature)) target.features.push_back(feature);
   for (const char* feature : kRequired)

@@ -27,14 +27,14 @@ constexpr int kLeastMajor = 12, kLeastMinor = 8;
 // Files for the programs of the toolkit, and what these write.
 class ToolFiles {
  public:
-  static std::optional<ToolFiles> make() {
-    llvm::SmallString<128> prefix;
-    path::system_temp_directory(true, prefix);
-    path::append(prefix, "sheaf-cuda-");
-    Expected<ScratchFolder> folder = ScratchFolder::make(prefix.str().str());
-    return folder.ok() ? std::optional(ToolFiles(std::move(*folder))) : std::nullopt;
+  // None: `error` says why.
+  static std::optional<ToolFiles> make(std::string& error) {
+    Expected<ScratchFolder> folder = ScratchFolder::makeTemporary("sheaf-cuda-");
+    if (!folder.ok()) return error = folder.status().message(), std::nullopt;
+    return ToolFiles(std::move(*folder));
   }
 
+  const std::string& path() const { return folder_.path(); }
   std::string file(StringRef name) const {
     llvm::SmallString<128> result(folder_.path());
     path::append(result, name);
@@ -130,8 +130,8 @@ FailureOr<Toolkit> findToolkit(std::string& error) {
     error = std::string(kNeeded) + ": " + ptxas + " is there, but fatbinary is not in the same folder";
     return failure();
   }
-  const std::optional<ToolFiles> folder = ToolFiles::make();
-  if (!folder) return error = "cannot make a temporary folder", failure();
+  const std::optional<ToolFiles> folder = ToolFiles::make(error);
+  if (!folder) return failure();
   FailureOr<std::string> text = run(*folder, ptxas, {"--version"}, error);
   if (failed(text)) return failure();
   auto version = versionOf(*text);
@@ -164,8 +164,9 @@ std::vector<KernelUsage> parseUsage(StringRef text) {
 }
 
 FailureOr<Assembled> assemblePtx(const Toolkit& toolkit, int architecture, StringRef ptx, std::string& error) {
-  const std::optional<ToolFiles> folder = ToolFiles::make();
-  if (!folder || !folder->write("kernels.ptx", ptx)) return error = "cannot write temporary files", failure();
+  const std::optional<ToolFiles> folder = ToolFiles::make(error);
+  if (!folder) return failure();
+  if (!folder->write("kernels.ptx", ptx)) return error = "cannot write into " + folder->path(), failure();
   FailureOr<std::string> text =
       run(*folder, toolkit.ptxas,
           {"--gpu-name=sm_" + std::to_string(architecture), "--fmad=false", "--verbose", kSplit, "--output-file",
@@ -179,9 +180,10 @@ FailureOr<Assembled> assemblePtx(const Toolkit& toolkit, int architecture, Strin
 
 FailureOr<std::string> makeFatBinary(const Toolkit& toolkit, int architecture, StringRef cubin, StringRef ptx,
                                      std::string& error) {
-  const std::optional<ToolFiles> folder = ToolFiles::make();
-  if (!folder || !folder->write("kernels.ptx", ptx) || !folder->write("kernels.cubin", cubin))
-    return error = "cannot write temporary files", failure();
+  const std::optional<ToolFiles> folder = ToolFiles::make(error);
+  if (!folder) return failure();
+  if (!folder->write("kernels.ptx", ptx) || !folder->write("kernels.cubin", cubin))
+    return error = "cannot write into " + folder->path(), failure();
   auto image = [&](const char* kind, const char* file) {
     return "--image3=kind=" + std::string(kind) + ",sm=" + std::to_string(architecture) + ",file=" + folder->file(file);
   };

@@ -24,7 +24,7 @@ Status resolveFiles(plan_ir::Draft& draft, const std::string& modelFolder, const
 
 // Declares what follows from the rest of a plan, the memory of libraries, memory by kind and the digests of its tables,
 // and proves the plan as every program that loads it does. It must not change afterwards. An error is a bug of the
-// compiler.
+// compiler, but for a batch whose sizes are beyond the limit of library calls.
 Status sealPlan(plan::Plan& plan);
 
 }  // namespace sheaf::codegen

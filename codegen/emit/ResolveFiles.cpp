@@ -7,8 +7,10 @@
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Hash.h"
 #include "runtime/base/MappedFile.h"
+#include "runtime/base/Text.h"
 #include "runtime/base/Threads.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Verify.h"
 
 using namespace mlir;
 namespace fs = std::filesystem;
@@ -152,6 +154,11 @@ Status resolveFiles(plan_ir::Draft& draft, const std::string& modelFolder, const
   SHEAF_RETURN_IF_ERROR(data.append(*plan.mutable_parameters(), draft.parameterValues));
   SHEAF_RETURN_IF_ERROR(data.append(*plan.mutable_copied(), draft.copiedValues));
   SHEAF_RETURN_IF_ERROR(data.append(*plan.mutable_constants(), draft.constantValues));
+  for (const plan::File& file : plan.files())
+    if (file.path().size() > plan::kMaxPathBytes)
+      return Status::error(cat("-o: the path from the folder of the plan to the model's file has ", file.path().size(),
+                               " bytes, and a plan holds at most ", plan::kMaxPathBytes,
+                               ": give a path with fewer folders"));
   if (!data.empty()) {
     const std::string path = planPath + ".data";
     SHEAF_RETURN_IF_ERROR(data.write(path));

@@ -1,5 +1,6 @@
 #include "codegen/emit/Targets.h"
 
+#include "codegen/cpu/KernelCompiler.h"
 #include "codegen/cuda/PtxCompiler.h"
 #include "codegen/cuda/Toolkit.h"
 #include "llvm/ADT/STLExtras.h"
@@ -49,6 +50,12 @@ Status checkToolkit(const KernelTargets& targets) {
   for (const KernelTarget& target : targets.list)
     if (target.isGpu() && failed(findToolkit(error))) return Status::error("--target " + target.name + " " + error);
   return {};
+}
+
+Status checkCpu(const KernelTargets& targets) {
+  std::string error;
+  if (targets.cpu == "host" || succeeded(resolveCpuTarget(targets.cpu, error))) return {};
+  return Status::error("--cpu " + targets.cpu + ": " + error);
 }
 
 }  // namespace sheaf::codegen

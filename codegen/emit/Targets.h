@@ -28,5 +28,7 @@ struct KernelTargets {
 Expected<std::vector<KernelTarget>> parseTargets(const std::string& text);
 // An error if this machine lacks what GPU targets need besides the compiler itself; it says what is missing.
 Status checkToolkit(const KernelTargets& targets);
+// An error if no CPU has the name that --cpu gives, or if kernels cannot be compiled for it.
+Status checkCpu(const KernelTargets& targets);
 
 }  // namespace sheaf::codegen

@@ -232,6 +232,8 @@ LogicalResult applySettings(Rule& rule, StringRef settings, EmitError emitError)
         error << "a number of at least 0";
       return error;
     }
+    if (const std::string problem = sheaf::f32Problem(*number); !problem.empty())
+      return emitError() << "optimizer " << name << ": '" << key << "' is '" << value << "', which " << problem;
     rule.values[key] = *number;
   }
   if (rule["nesterov"] != 0 && (rule["momentum"] <= 0 || rule["dampening"] != 0))
@@ -316,6 +318,13 @@ class Groups {
   std::optional<size_t> unmatched() const {
     auto found = llvm::find(matched, false);
     return found == matched.end() ? std::nullopt : std::optional<size_t>(found - matched.begin());
+  }
+
+  // The position of a pattern whose parameters all have a later group.
+  std::optional<size_t> hidden() const {
+    for (size_t i = 0; i < matched.size(); ++i)
+      if (!list[2 * i + 2].used && !list[2 * i + 3].used) return i;
+    return std::nullopt;
   }
 
   std::vector<Group> list;
@@ -434,6 +443,11 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
         members.emplace_back(op, &all->of(nameOf(op.getParameter()), decays) - all->list.data());
       }
     if (std::optional<size_t> unmatched = all->unmatched()) return matchesNothing(module, texts[*unmatched], updates);
+    if (std::optional<size_t> hidden = all->hidden())
+      return module.emitError() << "--group '" << texts[*hidden]
+                                << "' has no effect: a later --group matches each of its parameters, and only the last "
+                                   "one that matches counts; add "
+                                << all->list[2 * *hidden + 2].settings << " to that one";
     if (noDecay && !all->anyWithoutDecay())
       module.emitWarning() << "--no-decay changes nothing: no parameter that it is for would decay";
 

@@ -21,6 +21,7 @@
 #include "passes/train/Passes.h"
 #include "passes/train/RowLeaves.h"
 #include "runtime/base/Decisions.h"
+#include "runtime/base/Text.h"
 
 namespace sheaf::train {
 #define GEN_PASS_DEF_PARTITION
@@ -100,9 +101,10 @@ struct Partition : sheaf::train::impl::PartitionBase<Partition> {
         int64_t elements = 1;
         for (int64_t size : cast<RankedTensorType>(type).getShape())
           if (size > 0 && elements > kMaxLeafElements / size)
-            return op->emitError() << "a value of type " << type
-                                   << " is too large for one rank: give smaller sizes, or a smaller "
-                                   << "batch per rank";
+            return op->emitError() << "its result of shape "
+                                   << sheaf::shapeText(cast<RankedTensorType>(type).getShape()) << " is too large for "
+                                   << "one rank: give smaller sizes, or a smaller batch per rank; at most "
+                                   << kMaxLeafElements << " elements are possible";
           else
             elements *= size;
       }

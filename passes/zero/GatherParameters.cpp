@@ -4,6 +4,7 @@
 
 #include "llvm/Support/Regex.h"
 #include "passes/zero/Passes.h"
+#include "runtime/base/Text.h"
 
 namespace sheaf::zero {
 #define GEN_PASS_DEF_GATHERPARAMETERS
@@ -154,10 +155,19 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
       }
       finish();
     }
-    if (!matched) return module.emitError("--keep " + keep + " matches no parameter");
+    if (!matched) return matchesNothing(module, buckets);
     for (auto read : reads)
       if (read->use_empty()) read.erase();
     return success();
+  }
+
+  LogicalResult matchesNothing(ModuleOp module, ArrayRef<zero::BucketOp> buckets) {
+    std::vector<std::string> names;
+    for (zero::BucketOp bucket : buckets)
+      for (auto name : bucket.getParameters().getAsRange<FlatSymbolRefAttr>()) names.push_back(name.getValue().str());
+    const std::string near = sheaf::nearest(keep, names);
+    return module.emitError("--keep " + keep + " matches no parameter: there are " + sheaf::listText(names) +
+                            (near.empty() ? "" : "; did you mean '" + near + "'?"));
   }
 
   // Where the view must exist: before the consumer, and before its reshape if there is one.

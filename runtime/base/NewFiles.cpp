@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -87,8 +88,8 @@ int openExisting(const std::string& path) {
   return ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-int openLog(const std::string& path, bool append) {
-  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), kFileMode);
+int openLog(const std::string& path) {
+  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kFileMode);
 }
 
 Expected<TemporaryFile> makeTemporaryFile(const std::string& path, mode_t mode) {
@@ -137,6 +138,16 @@ Expected<std::vector<std::string>> makeFolders(const std::string& folder) {
 Expected<ScratchFolder> ScratchFolder::make(const std::string& prefix) {
   Expected<std::string> path = makeTemporaryFolder(prefix, kPrivateFolderMode);
   return path.ok() ? Expected<ScratchFolder>(ScratchFolder(std::move(*path))) : path.status();
+}
+
+Expected<ScratchFolder> ScratchFolder::makeTemporary(const std::string& name) {
+  const char* variable = std::getenv("TMPDIR");
+  const std::string folder = variable && *variable ? variable : "/tmp";
+  Expected<ScratchFolder> made = make((fs::path(folder) / name).string());
+  if (made.ok()) return made;
+  return Status::error(cat("TMPDIR", variable && *variable ? cat("=", folder) : ", which is not set",
+                           ": no temporary folder can be made: ", made.status().message(),
+                           "; set TMPDIR to a folder that can be written"));
 }
 
 ScratchFolder::~ScratchFolder() {

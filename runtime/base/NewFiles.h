@@ -32,9 +32,9 @@ bool isTemporaryName(std::string_view name, std::string_view of);
 int createExclusive(const std::string& path, mode_t mode = kFileMode);
 // Opens a file to write that another process of the run has created with createExclusive(). -1 with errno on failure.
 int openExisting(const std::string& path);
-// Opens a file to add lines to; truncates it unless `append`. -1 with errno on failure. Unlike all others it is written
-// in place, so that it can be read while it grows, and may be a pipe or a terminal.
-int openLog(const std::string& path, bool append);
+// Opens a file to add lines to. -1 with errno on failure. Unlike all others it is written in place, so that it can be
+// read while it grows, and may be a pipe or a terminal.
+int openLog(const std::string& path);
 
 struct TemporaryFile {
   std::string path;
@@ -58,6 +58,8 @@ std::string folderOf(const std::string& path);
 class ScratchFolder {
  public:
   static Expected<ScratchFolder> make(const std::string& prefix);
+  // Makes one in the folder for temporary files: that of $TMPDIR, else /tmp. `name`: how its name begins.
+  static Expected<ScratchFolder> makeTemporary(const std::string& name);
   ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   ScratchFolder& operator=(ScratchFolder&&) = delete;
   ~ScratchFolder();

@@ -20,11 +20,14 @@ uint64_t limitOf(decltype(RLIMIT_AS) resource) {
 
 thread_local int AllowBadAlloc::depth = 0;
 
-Status outOfMemory(std::string_view purpose) {
+std::string memoryRemedy(std::string_view otherwise) {
   const uint64_t limit = limitOf(RLIMIT_AS);
-  return Status::error(cat("out of memory", purpose.empty() ? "" : " for ", purpose,
-                           limit > 0 ? cat("; raise `ulimit -v` (now ", bytesText(limit), ")")
-                                     : "; give the process more memory, or use more ranks on more machines"));
+  return limit > 0 ? cat("raise `ulimit -v` (now ", bytesText(limit), ")") : std::string(otherwise);
+}
+
+Status outOfMemory(std::string_view purpose) {
+  return Status::error(cat("out of memory", purpose.empty() ? "" : " for ", purpose, "; ",
+                           memoryRemedy("give the process more memory, or use more ranks on more machines")));
 }
 
 Status checkAddressSpace(std::string_view purpose, uint64_t bytes) {

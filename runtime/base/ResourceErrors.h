@@ -13,7 +13,9 @@ namespace sheaf {
 
 // Returns an error that names the limit of this process that may be the reason. `purpose` may be empty.
 Status outOfMemory(std::string_view purpose);
-// The same for a thread; `error` is the system's errno.
+// Returns what to do about memory that the system refuses: the limit of this process, if it has one, or `otherwise`.
+std::string memoryRemedy(std::string_view otherwise);
+// outOfMemory() for a thread; `error` is the system's errno.
 Status outOfThreads(std::string_view purpose, int error);
 // Fails if `bytes` of address space cannot be reserved. Checked first because some libraries crash instead.
 Status checkAddressSpace(std::string_view purpose, uint64_t bytes);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -70,26 +71,47 @@ std::string lowerCase(std::string_view text) {
   return lower;
 }
 
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string best;
-  size_t bestDistance = std::max<size_t>(2, word.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    std::vector<size_t> row(candidate.size() + 1);
-    std::iota(row.begin(), row.end(), 0);
-    for (size_t i = 0; i < word.size(); ++i) {
-      size_t diagonal = row[0];
-      row[0] = i + 1;
-      for (size_t j = 0; j < candidate.size(); ++j) {
-        size_t substituted = diagonal + (word[i] != candidate[j]);
-        diagonal = row[j + 1];
-        row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
-      }
-    }
-    if (row.back() < bestDistance) {
-      bestDistance = row.back();
-      best = candidate;
+namespace {
+
+// The number of letters to add, remove, replace or exchange with the next one, to get from one word to the other.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before, last, row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    before = std::exchange(last, row);
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      row[j + 1] = std::min({last[j] + (a[i] != b[j]), last[j + 1] + 1, row[j] + 1});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) row[j + 1] = std::min(row[j + 1], before[j - 1] + 1);
     }
   }
+  return row.back();
+}
+
+}  // namespace
+
+std::string shellWord(std::string_view word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos) return std::string(word);
+  std::string text = "'";
+  for (char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
+std::string shellPath(std::string_view path) {
+  return shellWord(path.starts_with("-") ? cat("./", path) : std::string(path));
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  // Dashes do not count: of a word of a letter or two, little else may be wrong.
+  const size_t letters = word.size() - std::min(word.size(), word.find_first_not_of('-'));
+  size_t bestDistance = (letters < 2 ? 0 : letters < 4 ? 1 : std::max<size_t>(2, word.size() / 3)) + 1;
+  for (const std::string& candidate : candidates)
+    if (const size_t slips = distance(word, candidate); slips < bestDistance) {
+      bestDistance = slips;
+      best = candidate;
+    }
   constexpr size_t kSlips = 2, kLeast = 4;
   if (!best.empty() && bestDistance <= kSlips) return best;
   // The longest that begins the word, as in --batchsize, or the first that begins with it, as in --micro.
@@ -111,11 +133,16 @@ bool parseReal(std::string_view text, double& value) {
   return error == std::errc() && end == text.data() + text.size() && !text.empty() && std::isfinite(value);
 }
 
-bool parseBytes(std::string_view text, uint64_t& bytes) {
+std::string f32Problem(double value) {
+  if (std::abs(value) > double{std::numeric_limits<float>::max()}) return "is beyond the largest number of f32, 3.4e38";
+  return value != 0 && static_cast<float>(value) == 0 ? "is 0 in f32, whose least positive number is 1.4e-45" : "";
+}
+
+std::string bytesProblem(std::string_view text, uint64_t& bytes) {
   size_t digits = text.find_first_not_of("0123456789.");
   if (digits == std::string_view::npos) digits = text.size();
   double number;
-  if (!parseReal(text.substr(0, digits), number)) return false;
+  if (!parseReal(text.substr(0, digits), number)) return "it does not begin with a number";
   std::string_view unit = text.substr(digits);
   if (unit.starts_with(" ")) unit.remove_prefix(1);
   double scale = unit.empty() || unit == "B" ? 1 : 0;
@@ -125,9 +152,14 @@ bool parseBytes(std::string_view text, uint64_t& bytes) {
     if (unit == prefix + "iB" || unit == prefix + "i") scale = std::pow(1024.0, power);
     if (unit == prefix + "B" || (power == 1 && unit == "kB")) scale = std::pow(1000.0, power);
   }
-  if (scale == 0 || !(number * scale <= 0x1p60)) return false;
+  if (scale == 0) return cat("'", unit, "' is not one of the units KiB, MiB, GiB, TiB, KB, MB, GB, TB");
+  if (number * scale > 0x1p60) return "it is more than 1024 PiB";
   bytes = static_cast<uint64_t>(number * scale);
-  return true;
+  return "";
+}
+
+bool parseBytes(std::string_view text, uint64_t& bytes) {
+  return bytesProblem(text, bytes).empty();
 }
 
 }  // namespace sheaf

@@ -51,8 +51,8 @@ void Progress::show(const StepResult& result, bool last) {
     std::snprintf(text, sizeof text, "  %s %.3g", name, value);
     return std::string(text);
   };
-  char loss[48];
-  std::snprintf(loss, sizeof loss, "  loss %.4f", result.loss);
+  char loss[48] = "  loss nan";  // whatever its sign
+  if (!std::isnan(result.loss)) std::snprintf(loss, sizeof loss, "  loss %.4f", result.loss);
   const std::string seconds = duration(std::chrono::duration<double>(Clock::now() - begin_).count());
   const std::string left = duration(smoothedSeconds_ * static_cast<double>(lastStep_ - result.step));
   const std::string begin = cat("step ", result.step + 1, "/", lastStep_ + 1, loss);

@@ -105,8 +105,7 @@ class Run {
   Status openOutputs() {
     SHEAF_RETURN_IF_ERROR(checkWritable("--trace", in_.tracePath));
     if (!job_.first()) return {};
-    if (!options_.saveState.empty())
-      SHEAF_RETURN_IF_ERROR(saves_.open(options_.saveState, options_.keepSaves, in_.position.step));
+    if (!options_.saveState.empty()) SHEAF_RETURN_IF_ERROR(saves_.open(options_, in_.position.step, in_.warnings));
     SHEAF_RETURN_IF_ERROR(checkWritable("--save", options_.save));
     SHEAF_RETURN_IF_ERROR(checkWritable("--dump-gradients", options_.gradients));
     SHEAF_RETURN_IF_ERROR(checkWritable("--metrics-file", options_.metrics));
@@ -116,7 +115,7 @@ class Run {
     return {};
   }
 
-  // What must be the same in all processes, and the ranks of this one.
+  // Compares with the other processes what must be the same in all, and takes the ranks of this one.
   Status settle() {
     if (job_.processes() > 1) {
       Expected<std::vector<std::string>> facts = factsOf(in_, options_);
@@ -139,7 +138,7 @@ class Run {
     return {};
   }
 
-  // Of a run that trains a plan whose files outlive it, from its beginning.
+  // Begins the state in files of a new training, if the plan has one.
   Status newFileState() {
     if (in_.plan->generations_size() == 0 || options_.evaluate || in_.fileState) return {};
     Expected<uint64_t> run = newRun(job_);
@@ -341,6 +340,7 @@ class Run {
     trained_ = trainer.step() == end;
     if (stoppedByFailedSave_) control_.interrupted = false;
     if (!trained_ && !stoppedByFailedSave_ && saveError_.ok()) {
+      control_.endedEarly = true;
       log_.event("interrupted", {{"step", in_.position.step}});
       progress_->note(cat("interrupted: ", in_.position.step, " of ", end, " steps are done",
                           !options_.saveState.empty() ? "; saving the state"
@@ -365,10 +365,10 @@ class Run {
                         control_.commandToResume(stateFolder(in_, options_))));
   }
 
-  // Of a run whose steps that had begun are completed.
+  // Returns the error of a run whose state is in files: the steps that had begun are done.
   Status withFileState(const Status& why, int64_t steps) const {
-    return Status::error(cat(why.message(), "; ", steps, steps == 1 ? " step is" : " steps are",
-                             " done: go on with --resume ", options_.offloadFolders.front()));
+    return Status::error(cat(why.message(), "; ", counted(steps, "step is", "steps are"), " done: go on with --resume ",
+                             options_.offloadFolders.front()));
   }
 
   void report(const StepResult& result) {
@@ -376,6 +376,7 @@ class Run {
     usage_.noteStep(result.seconds);
     log_.step(result, usage_.noteMemory());
     progress_->step(result);
+    if (!log_.status().ok() && !std::exchange(logFailed_, true)) progress_->warn(log_.status().message());
     if (!saves_.poll()) stopAfterFailedSave();
     if (result.skipped && result.lossScale)
       progress_->note(cat("step ", result.step, ": ", result.whatIsBad(), " at the loss scale ", *result.lossScale,
@@ -431,10 +432,10 @@ class Run {
       if (!path.empty()) others.push_back(path);
     if (!others.empty()) progress_->note(cat("wrote ", listText(others)));
     if (!options_.save.empty())
-      progress_->note(cat("next: sheaf export ", in_.planPath, " --weights ", options_.save,
+      progress_->note(cat("next: sheaf export ", shellPath(in_.planPath), " --weights ", shellPath(options_.save),
                           " --model MODEL.onnx -o TRAINED.onnx"));
     else if (saves_.any() && trained_)
-      progress_->note(cat("next: --resume ", options_.saveState, " with more --steps trains on"));
+      progress_->note(cat("next: --resume ", shellPath(options_.saveState), " with more --steps trains on"));
   }
 
   Status logEnd() {
@@ -468,6 +469,7 @@ class Run {
   Status saveError_;
   bool stoppedByFailedSave_ = false;
   RunLog log_;
+  bool logFailed_ = false;  // and a warning says so
   std::atomic<bool> errorLogged_ = false;
   std::optional<Progress> progress_;
   std::vector<std::unique_ptr<RankContext>> ranks_;

@@ -65,6 +65,8 @@ inline plan::Undigested undigested(const RunOptions& options) {
 struct RunControl {
   // Set by the program: asks for an orderly end after the step under way.
   std::atomic<bool> interrupted{false};
+  // Set by the run: it was interrupted, and ends in order before its last step.
+  bool endedEarly = false;
   // Set by the run: it has failed and only ends. It saves nothing, so a signal need not wait.
   std::atomic<bool> aborting{false};
   // Called at most once, from any thread, when another process is lost or fails: to report `why` at once, because a

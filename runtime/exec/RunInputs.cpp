@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "runtime/base/Decisions.h"
@@ -57,6 +59,9 @@ class Reader {
 
   // Everything that can be wrong with files and options is found before memory is taken.
   Expected<RunInputs> read() {
+    for (const std::string& path : options_.plans.empty() ? std::vector{options_.plan} : options_.plans)
+      if (std::error_code error; path.find('=') != std::string::npos && !std::filesystem::exists(path, error))
+        return Status::error(cat("there is no plan ", path, "; did you mean --data ", path, "?"));
     if (options_.plans.size() > 1 || options_.ranks > 0) {
       std::vector<std::string> plans = options_.plans;
       if (plans.empty()) plans.push_back(options_.plan);
@@ -121,7 +126,7 @@ class Reader {
       Expected<io::Checkpoint> checkpoint = io::Checkpoint::openNewest(
           options_.resume, [&](const std::string& text) { in_.warnings.push_back(text); }, shared);
       if (!checkpoint.ok()) return Status::error(cat("--resume: ", checkpoint.status().message()));
-      Expected<StateFit> fit = checkState(*in_.plan, *checkpoint);
+      Expected<StateFit> fit = checkState(*in_.plan, *checkpoint, "--resume");
       if (!fit.ok()) return fit.status();
       if (!fit->initial.empty())
         in_.warnings.push_back(cat("the state has no ", listText(fit->initial, 5), ", which ",
@@ -171,6 +176,8 @@ class Reader {
       in_.notes.insert(in_.notes.end(), data->notes().begin(), data->notes().end());
       in_.evaluationData = std::move(*data);
       SHEAF_RETURN_IF_ERROR(checkEvaluable(*in_.plan, in_.evaluationData->rows()));
+      // A label that only an evaluation finds would end a training that has not saved its state.
+      if (!options_.evaluate) SHEAF_RETURN_IF_ERROR(in_.evaluationData->checkClasses());
     }
     if (!options_.weights.empty()) {
       Expected<io::Safetensors> weights = io::Safetensors::openWeights(options_.weights);

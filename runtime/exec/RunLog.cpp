@@ -1,5 +1,7 @@
 #include "runtime/exec/RunLog.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -24,9 +26,11 @@ Expected<RunLog> RunLog::open(Paths paths, bool resumed) {
   RunLog log;
   log.paths_ = std::move(paths);
   if (const std::string& path = log.paths_.lines; !path.empty()) {
-    const int descriptor = openLog(path, resumed);
+    const bool made = ::access(path.c_str(), F_OK) != 0;
+    const int descriptor = openLog(path);
     if (descriptor >= 0) log.lines_.reset(fdopen(descriptor, "a"));
     if (!log.lines_) return Status::error(cat("--log: cannot write ", path, ": ", std::strerror(errno)));
+    log.keepsLines_ = !made && !resumed;
   }
   if (!log.paths_.folder.empty()) {
     Expected<io::EventFile> events = io::EventFile::create(log.paths_.folder);
@@ -37,6 +41,7 @@ Expected<RunLog> RunLog::open(Paths paths, bool resumed) {
 }
 
 void RunLog::begin(const std::string& planPath, const plan::Plan& plan, int64_t step) {
+  if (std::exchange(keepsLines_, false)) (void)::ftruncate(::fileno(lines_.get()), 0);
   throughput_.emplace(plan);
   if (events_) keep("--log-dir", events_->start(step));
   if (paths_.metrics.empty()) return;
@@ -49,7 +54,7 @@ void RunLog::keep(const char* option, const Status& status) {
 }
 
 void RunLog::line(json::Object object) {
-  if (!lines_) return;
+  if (!lines_ || keepsLines_) return;
   std::string text = json::write(std::move(object)) + "\n";
   // Each line is written at once, so that a reader of the growing file never sees half a line.
   if (std::fwrite(text.data(), 1, text.size(), lines_.get()) != text.size() || std::fflush(lines_.get()) != 0)

@@ -26,7 +26,8 @@ class RunLog {
   };
 
   RunLog() = default;
-  // `resumed`: continues the lines of an earlier run.
+  // `resumed`: continues the lines of an earlier run. Otherwise begin() removes those of an earlier one, so that a run
+  // which is refused before leaves them.
   static Expected<RunLog> open(Paths paths, bool resumed);
 
   // Before the first step, which is number `step`.
@@ -48,6 +49,7 @@ class RunLog {
 
   Paths paths_;
   std::unique_ptr<std::FILE, Close> lines_;
+  bool keepsLines_ = false;  // the file has lines of an earlier run
   std::optional<io::EventFile> events_;
   std::unique_ptr<MetricsFile> metrics_;
   std::optional<Throughput> throughput_;

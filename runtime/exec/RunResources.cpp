@@ -7,6 +7,7 @@
 #include "runtime/comm/transport/ExchangeBytes.h"
 #include "runtime/exec/Machine.h"
 #include "runtime/plan/RankMemory.h"
+#include "runtime/plan/Verify.h"
 
 namespace sheaf::exec {
 namespace {
@@ -23,6 +24,8 @@ Expected<int64_t> threadsOfRanks(const plan::Plan& plan, const Job& job, const s
   // A plan has scratch for the threads of CPU ranks. Updates on the host, which ranks of GPUs share, need none.
   const bool onCpu = target == "cpu";
   const int64_t limit = onCpu ? plan.max_threads() : kMostThreadsOnHost;
+  if (onCpu && wanted > plan::kMaxThreads)
+    return Status::error(cat("--threads-per-rank ", wanted, ": a rank has at most ", plan::kMaxThreads, " threads"));
   if (wanted > limit)
     return Status::error(onCpu ? cat("--threads-per-rank ", wanted, ": the plan has scratch for ", limit,
                                      "; compile with --max-threads-per-rank ", wanted)

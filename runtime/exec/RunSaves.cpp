@@ -1,22 +1,56 @@
 #include "runtime/exec/RunSaves.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "runtime/base/ResourceErrors.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/Checkpoint.h"
+#include "runtime/io/StateFolder.h"
 
 namespace sheaf::exec {
 namespace {
+
+namespace fs = std::filesystem;
 
 Status ofSaves(const Status& status) {
   return status.ok() ? status : Status::error(cat("--save-state: ", status.message()));
 }
 
+// True if --resume names the folder, or a state in it.
+bool isResumed(const std::string& folder, const std::string& resume) {
+  std::error_code error;
+  return !resume.empty() && (fs::equivalent(folder, resume, error) ||
+                             fs::equivalent(folder, fs::path(resume).lexically_normal() / "..", error));
+}
+
+// The newest state in the folder; empty if there is none.
+std::string newestState(const std::string& folder) {
+  std::error_code error;
+  int64_t newest = -1;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    newest = std::max(newest, io::stepOfState(*entry).value_or(-1));
+  return newest < 0 ? "" : io::stepFolder(newest);
+}
+
 }  // namespace
 
-Status RunSaves::open(const std::string& folder, int64_t keep, int64_t step) {
-  Expected<io::KeptStates> kept = io::KeptStates::open(folder, keep);
+Status RunSaves::open(const RunOptions& options, int64_t step, std::vector<std::string>& warnings) {
+  const std::string& folder = options.saveState;
+  std::error_code error;
+  if (fs::exists(fs::path(folder) / io::kManifestFile, error))
+    return ofSaves(Status::error(cat(folder, " is a saved state; give the folder that holds it, ",
+                                     fs::path(folder + "/..").lexically_normal().string())));
+  const std::string newest = isResumed(folder, options.resume) ? "" : newestState(folder);
+  if (!newest.empty() && options.keepSaves > 0)
+    return ofSaves(Status::error(cat(folder, " holds states of another training, such as ", newest,
+                                     ", which --keep-saves would remove: give another folder, or go on from them by ",
+                                     "--resume ", folder)));
+  if (!newest.empty())
+    warnings.push_back(cat("--save-state: ", folder, " holds states of another training, such as ", newest,
+                           "; those of the same steps are replaced"));
+  Expected<io::KeptStates> kept = io::KeptStates::open(folder, options.keepSaves);
   if (!kept.ok()) return ofSaves(kept.status());
   kept_ = std::move(*kept);
   return ofSaves(io::CheckpointWriter::create(folder, step).status());

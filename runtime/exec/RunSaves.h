@@ -6,8 +6,10 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/base/Status.h"
+#include "runtime/exec/Run.h"
 #include "runtime/exec/SavedState.h"
 #include "runtime/exec/StateAccess.h"
 #include "runtime/exec/StateSaver.h"
@@ -18,14 +20,15 @@ namespace sheaf::exec {
 // Errors name --save-state.
 class RunSaves {
  public:
-  // Called by the process that writes folders, before the training: opens the folder, and fails if the state after
-  // `step` could not be written there. `keep`: newest states that are kept; 0: all.
-  Status open(const std::string& folder, int64_t keep, int64_t step);
+  // Called by the process that writes folders, before the training: opens the folder of --save-state, and fails if the
+  // state after `step` could not be written there. States of another training in it, which the run does not resume, are
+  // an error with --keep-saves, which would remove them, and otherwise a warning.
+  Status open(const RunOptions& options, int64_t step, std::vector<std::string>& warnings);
   // Takes memory and threads for `staging` bytes of each rank. `state` outlives the saves. From here on `complete` is
   // called for each state that is on the disk, by the functions below.
   Status start(const StateAccess& state, const std::string& folder, uint64_t staging,
                std::function<void(const CompleteSave&)> complete);
-  // Abandons a save that is not complete.
+  // Abandons what is not complete.
   void stop() { saver_.reset(); }
 
   bool started() const { return saver_.has_value(); }

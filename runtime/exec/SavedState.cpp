@@ -157,11 +157,11 @@ Status saveState(const StateAccess& state, const std::string& folder, const RunP
   return agreeOnStatus(state.processes(), what, state.first() ? writer->commit(manifest) : Status());
 }
 
-Expected<StateFit> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint) {
+Expected<StateFit> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint, const char* option) {
   std::map<std::string, const io::SavedParameter*> saved;
   for (const io::SavedParameter& parameter : checkpoint.manifest().parameters) saved[parameter.name] = &parameter;
   auto wrong = [&](const std::string& why) {
-    return Status::error(cat("--resume: the state in ", checkpoint.folder(), " is not this plan's: ", why));
+    return Status::error(cat(option, ": the state in ", checkpoint.folder(), " is not this plan's: ", why));
   };
   StateFit fit;
   for (const plan::Parameter& parameter : plan.parameters()) {

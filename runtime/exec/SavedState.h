@@ -44,8 +44,9 @@ struct StateFit {
   std::vector<std::string> settled;  // frozen, and trained in the state: their optimizer states are left out
 };
 // An error unless the state has exactly the plan's parameters and, of those that both train, optimizer states, in the
-// plan's layout. But what is frozen may be in one of them alone, as what only an evaluation reads.
-Expected<StateFit> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint);
+// plan's layout. But what is frozen may be in one of them alone, as what only an evaluation reads. The error names the
+// option that gave the state.
+Expected<StateFit> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint, const char* option);
 // Reads and writes the state of the loss scale, if the plan has one: the position's scale and number of updates. What a
 // position lacks, or a plan fixes, is as at the start of a run. All ranks hold the same.
 Status readLossScale(const StateAccess& state, RunPosition& position);

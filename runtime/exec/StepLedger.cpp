@@ -31,11 +31,15 @@ Status badStepError(const StepResult& bad, const plan::Training& training, const
   const plan::LossScale& scale = training.loss_scale();
   const bool lossAlone = bad.hasNorm && std::isfinite(bad.gradientNorm);
   // A bad step that --on-nan skip did not skip is that of a plan of an older version (Config::lossJudged).
-  const std::string advice =
-      training.on_nan() == plan::Training::SKIP
-          ? "the plan skips updates by the gradient norm alone: compile it again"
-          : cat(lossAlone ? "it may have no label that counts: " : "a lower learning rate, --clip-norm or ",
-                "--on-nan skip may help");
+  std::string advice = "the plan skips updates by the gradient norm alone: compile it again";
+  if (training.on_nan() != plan::Training::SKIP) {
+    advice = lossAlone ? "it may have no label that counts: " : "a lower learning rate (--lr), or ";
+    if (bad.step == 0 && !lossAlone)
+      advice =
+          "the data or the initial weights may hold a NaN or very large values; else a lower learning rate "
+          "(--lr), or ";
+    advice += cat("a plan compiled with ", lossAlone ? "" : "--clip-norm or ", "--on-nan skip, may help");
+  }
   return Status::error(cat("step ", bad.step, ": ", bad.whatIsBad(), "; the run stops and saves nothing. ",
                            lastSaved.empty() ? "There is no saved state (--save-state, --save-every)"
                                              : cat("The newest saved state is ", lastSaved, " (--resume)"),

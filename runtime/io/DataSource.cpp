@@ -49,6 +49,47 @@ Expected<NpyHeader> headerOf(const DataFile& file) {
   return head.ok() ? parseAndCheckNpyHeader(*head, file.size()) : head.status();
 }
 
+bool isRaw(const DataArgument& argument) {
+  return !argument.type.empty() || looksLikeTokens(argument.file);
+}
+
+// Checks the last argument: labels of tokens must be the tokens that follow them. The graph shifts them, or two names
+// of one argument do, the second of which is that of the labels.
+Status checkTokens(const plan::Plan& plan, std::span<const DataArgument> arguments, const char* option) {
+  const DataArgument& last = arguments.back();
+  auto find = [&](const std::string& name) {
+    static const plan::Input kNone;
+    const auto found = std::find_if(plan.inputs().begin(), plan.inputs().end(),
+                                    [&](const plan::Input& input) { return input.name() == name; });
+    return found == plan.inputs().end() ? kNone : *found;
+  };
+  auto isLabels = [&](const std::string& name) { return find(name).classes() > 0 && !find(name).ids(); };
+  if (isRaw(last) && last.inputs.size() == 2) {
+    const auto& [tokens, labels] = std::tie(last.inputs[0], last.inputs[1]);
+    const std::string given = cat(option, " ", tokens, ",", labels, "=", last.file);
+    if (tokens == labels)
+      return Status::error(cat(given, " names '", tokens, "' twice; the second name is the labels'"));
+    if (find(labels).shifted())
+      return Status::error(cat(option, ": the model shifts '", labels, "' by itself, and ", tokens, ",", labels,
+                               "=TOKENS would shift them once more: give both the same tokens, ", option, " ", tokens,
+                               "=", last.file, " ", option, " ", labels, "=", last.file));
+    if (isLabels(tokens) && !isLabels(labels))
+      return Status::error(cat(given, " takes for '", labels, "' the tokens that follow those of '", tokens, "', but '",
+                               tokens, "' has the labels; write ", option, " ", labels, ",", tokens, "=", last.file));
+  }
+  for (const DataArgument& other : arguments.first(arguments.size() - 1)) {
+    const std::string &a = other.inputs[0], &b = last.inputs[0];
+    if (other.file != last.file || a == b || find(a).shifted() || find(b).shifted()) continue;
+    if (isRaw(last))
+      return Status::error(cat(option, ": ", last.file, " is given for two inputs, which would not be shifted; write ",
+                               option, " ", isLabels(a) ? b : a, ",", isLabels(a) ? a : b, "=", last.file));
+    if ((find(a).ids() && isLabels(b)) || (isLabels(a) && find(b).ids()))
+      return Status::error(cat(option, ": ", last.file, " is given for the tokens and for the labels, which would not ",
+                               "be shifted: label i of a row is token i + 1; give the labels a file of their own"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Expected<DataArgument> parseDataArgument(const std::string& text) {
@@ -266,21 +307,7 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
       SHEAF_RETURN_IF_ERROR(source.addPipe(plan, argument, pipe));
       continue;
     }
-    bool raw = !argument.type.empty() || looksLikeTokens(argument.file);
-    auto shifts = [&](const std::string& name) {
-      return std::any_of(plan.inputs().begin(), plan.inputs().end(),
-                         [&](const plan::Input& input) { return input.name() == name && input.shifted(); });
-    };
-    if (raw && argument.inputs.size() == 2 && shifts(argument.inputs[1]))
-      return Status::error(cat(option, ": the model shifts '", argument.inputs[1], "' by itself, and ",
-                               argument.inputs[0], ",", argument.inputs[1], "=TOKENS would shift them once more: give ",
-                               "both the same tokens, ", option, " ", argument.inputs[0], "=", argument.file, " ",
-                               option, " ", argument.inputs[1], "=", argument.file));
-    for (size_t j = 0; raw && j < i; ++j)
-      if (arguments[j].file == argument.file && !shifts(argument.inputs[0]) && !shifts(arguments[j].inputs[0]))
-        return Status::error(cat(option, ": ", argument.file,
-                                 " is given for two inputs, which would not be shifted; write ", option, " ",
-                                 arguments[j].inputs[0], ",", argument.inputs[0], "=", argument.file));
+    SHEAF_RETURN_IF_ERROR(checkTokens(plan, std::span(arguments).first(i + 1), option));
     Expected<std::vector<std::string>> paths = filesOf(argument.file);
     if (!paths.ok()) return Status::error(cat(option, ": ", paths.status().message()));
     const size_t firstFile = source.files_.size();
@@ -445,6 +472,24 @@ Status DataSource::readRows(const InputRows& rows, const Piece& piece, uint64_t 
       if (Status status = take(rows, rows.type, from + i * rowBytes, target + i * targetBytes); !status.ok())
         return inRow(row + done + i, status.message());
     done += now;
+  }
+  return {};
+}
+
+Status DataSource::checkClasses() const {
+  std::vector<std::byte> buffer;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const InputRows& rows = inputs_[i];
+    if (rows.classes == 0 || rows.rowElements == 0) continue;
+    const uint64_t rowBytes = rows.rowElements * bytesOf(rows.target),
+                   most = std::max<uint64_t>(kScratchBytes / rowBytes, 1);
+    buffer.resize(most * rowBytes);
+    FoundSize found;
+    for (const Piece& piece : rows.pieces)
+      for (uint64_t row = 0; row < piece.rows; row += most)
+        if (Status status = readRows(rows, piece, row, std::min(most, piece.rows - row), buffer.data(), found);
+            !status.ok())
+          return Status::error(cat(option(), ": input '", names_[i], "': ", status.message()));
   }
   return {};
 }

@@ -72,6 +72,8 @@ class DataSource {
   // several micro-batches one of a rank's (plan.proto's Dealing). An error names the row of the
   // file that has a number which does not fit the type, or a label out of range. Threads may call it together.
   Status read(int64_t piece, uint32_t input, uint64_t sample, std::span<std::byte> destination) const;
+  // Reads all labels and ids of files, and returns the error of the first one that is out of range.
+  Status checkClasses() const;
 
  private:
   // The rows of an input that lie in one file.

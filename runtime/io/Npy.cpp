@@ -101,6 +101,9 @@ std::optional<DataType> typeOf(std::string_view descr) {
 }  // namespace
 
 Expected<size_t> npyHeaderBytes(std::span<const std::byte> file) {
+  if (file.empty()) return Status::error("the file is empty; save arrays with numpy.save");
+  if (file.size() >= 4 && std::memcmp(file.data(), "PK\x03\x04", 4) == 0)
+    return Status::error("an archive of arrays (.npz); save each array in a file of its own with numpy.save");
   if (file.size() < 10 || std::memcmp(file.data(), "\x93NUMPY", 6) != 0)
     return Status::error("not a .npy file; save arrays with numpy.save");
   unsigned version = static_cast<unsigned>(file[6]);

@@ -66,6 +66,9 @@ Expected<Safetensors> Safetensors::parse(std::span<const std::byte> file) {
   uint64_t length = 0;
   if (file.size() < sizeof length) return Status::error("not a safetensors file: too short");
   std::memcpy(&length, file.data(), sizeof length);
+  if (std::memcmp(file.data(), "PK\x03\x04", 4) == 0 || std::memcmp(file.data(), "\x80\x02", 2) == 0)
+    return Status::error(
+        "not a safetensors file but one of torch.save; save the weights with safetensors.torch.save_file");
   if (length > kMaxHeaderBytes || length > file.size() - sizeof length)
     return Status::error(
         cat("not a safetensors file, or truncated: its header claims ", length, " bytes of ", file.size()));

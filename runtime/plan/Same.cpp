@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
+#include <set>
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Digests.h"
@@ -57,7 +58,7 @@ class Comparer {
   Comparison run() {
     (void)(settings() || training() || program("the step", a.origin().step(), b.origin().step()) || buckets() ||
            parameters() || evaluation());
-    if (result.difference) {
+    if (result.difference && !models()) {
       const std::string mine = onlyIn(a.origin(), b.origin()), theirs = onlyIn(b.origin(), a.origin());
       std::string& text = result.difference->options;
       if (!mine.empty()) text = cat("the first has", mine);
@@ -73,6 +74,37 @@ class Comparer {
     constexpr size_t kMost = 200;
     result.difference = {std::move(subject), first.substr(0, kMost), second.substr(0, kMost), "", std::move(remedy)};
     return true;
+  }
+
+  // True if the plans are of different models: each has an input that the other lacks, or they have different
+  // parameters alone. Then that is the difference.
+  bool models() {
+    using Names = std::set<std::string>;
+    auto inputs = [](const Plan& plan) {
+      Names names;
+      for (const Input& input : plan.inputs())
+        if (!input.row_mask() && !input.row_index()) names.insert(input.name());
+      return names;
+    };
+    auto parameters = [](const Plan& plan) {
+      Names names;
+      for (const Parameter& parameter : plan.parameters()) names.insert(parameter.name());
+      return names;
+    };
+    auto lacksOne = [](const Names& some, const Names& all) {
+      return !std::includes(all.begin(), all.end(), some.begin(), some.end());
+    };
+    auto modelsWith = [&](const char* what, const Names& x, const Names& y) {
+      auto text = [&](const Plan& plan, const Names& names) {
+        return cat(plan.model(), " with ", what, " ", listText({names.begin(), names.end()}, 4));
+      };
+      return differs("the model", text(a, x), text(b, y), "compile both from the same model");
+    };
+    const Names mine = inputs(a), theirs = inputs(b), all = parameters(a), others = parameters(b);
+    if (lacksOne(mine, theirs) && lacksOne(theirs, mine)) return modelsWith("inputs", mine, theirs);
+    if (all.empty() || others.empty()) return false;
+    const bool shares = std::any_of(all.begin(), all.end(), [&](const auto& name) { return others.contains(name); });
+    return !shares && modelsWith("parameters", all, others);
   }
 
   bool settings() {

@@ -56,7 +56,7 @@ struct Setting {
     for (std::string_view word : words) text += cat(text.empty() ? "" : " or ", word);
     if (!words.empty()) return text;
     if (type == kSteps) return cat("a number of steps, at least ", least);
-    return type == kFraction ? "a number from 0 to 1" : "a number above 0";
+    return type == kFraction ? "a number from 0 to 1" : "a number above 0 that f32 holds";
   }
 
   std::optional<double> parse(std::string_view text) const {
@@ -70,7 +70,7 @@ struct Setting {
     if (type == kSteps) {
       if (!parseInteger(text, integer) || integer < static_cast<int64_t>(least)) return std::nullopt;
       real = static_cast<double>(integer);
-    } else if (!parseReal(text, real) || (type == kFraction && real < 0)) {
+    } else if (!parseReal(text, real) || (type == kFraction && real < 0) || !f32Problem(real).empty()) {
       return std::nullopt;
     }
     return allows(real) ? std::optional(real) : std::nullopt;

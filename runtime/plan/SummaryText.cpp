@@ -33,7 +33,7 @@ std::string groupsText(const Plan& plan) {
     out += cat("  group       ", group.name(), ": ");
     if (group.has_learning_rate()) out += cat("learning rate ", group.learning_rate(), ", ");
     if (!group.settings().empty()) out += cat(group.settings(), ", ");
-    out += cat(members[i].size(), members[i].size() == 1 ? " parameter" : " parameters");
+    out += counted(members[i].size(), "parameter");
     out += members[i].empty() ? "\n" : cat(": ", listText(members[i], 4), "\n");
   }
   return out;
@@ -133,7 +133,7 @@ json::Value transfersJson(const Summary& summary) {
 
 std::string nodesText(const Plan& plan) {
   if (plan.ranks_per_node() == 0) return "";
-  return cat(" on ", nodesOf(plan), nodesOf(plan) == 1 ? " node of " : " nodes of ", plan.ranks_per_node());
+  return cat(" on ", counted(nodesOf(plan), "node"), " of ", plan.ranks_per_node());
 }
 
 std::string stageText(const Plan& plan) {
@@ -339,7 +339,7 @@ json::Value summaryJson(const Plan& plan) {
 }
 
 std::string divisionText(const Plan& plan) {
-  return cat(plan.ranks(), plan.ranks() == 1 ? " rank" : " ranks", nodesText(plan), ", ZeRO stage ", stageText(plan));
+  return cat(counted(plan.ranks(), "rank"), nodesText(plan), ", ZeRO stage ", stageText(plan));
 }
 
 std::string summaryText(const Plan& plan) {
@@ -348,7 +348,7 @@ std::string summaryText(const Plan& plan) {
                         plan.batch(), microBatchesText(plan), "\n");
   out += cat("  parameters  ", countText(summary.parameters), " trainable");
   if (summary.frozenParameters) out += cat(", ", countText(summary.frozenParameters), " frozen");
-  out += cat(" in ", plan.buckets_size(), plan.buckets_size() == 1 ? " bucket\n" : " buckets\n");
+  out += cat(" in ", counted(plan.buckets_size(), "bucket"), "\n");
   auto mixed = std::find_if(plan.buckets().begin(), plan.buckets().end(), [](const Bucket& b) { return b.master(); });
   if (mixed != plan.buckets().end())
     out += cat("  precision   ", word(mixed->type()), " with f32 master weights; gradients are summed over ranks in ",
@@ -360,7 +360,8 @@ std::string summaryText(const Plan& plan) {
   for (const Output& output : plan.outputs())
     out += cat("  output      ", shownLine(output.name()), ": ", word(output.type()), " ", shapeText(shapeOf(output)),
                output.blocks() ? " per rank\n" : ", without rows\n");
-  if (plan.evaluation_size() > 0) out += cat("  evaluation  ", plan.evaluation_size(), " instructions per batch\n");
+  if (plan.evaluation_size() > 0)
+    out += cat("  evaluation  ", counted(plan.evaluation_size(), "instruction"), " per batch\n");
   if (plan.body_size() > 0) out += trainingText(plan);
 
   out += cat("\nmemory per rank: ", bytesText(summary.peakBytes), " arena + at most ", bytesText(summary.libraryBytes),

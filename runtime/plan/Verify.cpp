@@ -198,8 +198,8 @@ class TableVerifier {
     for (int i = 0; i < plan_.files_size(); ++i) {
       const std::string& path = plan_.files(i).path();
       std::string what = named("file", i, path);
-      if (path.empty() || path.size() > 4096 || path.find('\0') != std::string::npos)
-        return wrong(what, "its path is empty, longer than 4096 bytes or has a null byte");
+      if (path.empty() || path.size() > kMaxPathBytes || path.find('\0') != std::string::npos)
+        return wrong(what, cat("its path is empty, longer than ", kMaxPathBytes, " bytes or has a null byte"));
       if (path[0] == '/') return wrong(what, "its path is absolute; paths are relative to the plan's folder");
       if (plan_.files(i).size() > kMaxBytes) return wrong(what, "its size is out of range");
     }

@@ -14,6 +14,8 @@ namespace sheaf::plan {
 
 // Limits of a plan.
 inline constexpr uint32_t kMaxThreads = 1024, kMaxStreams = 64, kMaxCommunicators = 64, kMaxEvents = 1 << 22;
+// The maximum length of a path in a plan.
+inline constexpr size_t kMaxPathBytes = 4096;
 
 // Checks structure and bounds: indices, sizes, alignment, operands inside buffers inside the arena for every rank,
 // storage of parameters and states, collectives, library calls, declared memory. The error names the section, the

@@ -57,7 +57,10 @@ TEST(Errors, OpsThatAreNoRowProgram) {
 
 TEST(Errors, ProcessorsThatAreUnknownOrTooOld) {
   std::string ok = fusion("%v = train.neg %a : tensor<4x8xf32>", "tensor<4x8xf32>");
-  EXPECT_THAT(errorsOf(ok, "abacus"), HasSubstr("unknown CPU 'abacus'"));
+  EXPECT_THAT(errorsOf(ok, "abacus"), HasSubstr("unknown CPU 'abacus'; use host"));
+  EXPECT_THAT(errorsOf(ok, "native"), HasSubstr("unknown CPU 'native'; did you mean host?"));
+  EXPECT_THAT(errorsOf(ok, "zen4"), HasSubstr("did you mean znver4?"));
+  EXPECT_THAT(errorsOf(ok, "Haswel"), HasSubstr("did you mean haswell?"));
   EXPECT_THAT(errorsOf(ok, "x86-64"), HasSubstr("kernels need at least x86-64-v3"));
 }
 

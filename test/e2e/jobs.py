@@ -76,8 +76,12 @@ class Job:
         return [p.popen.returncode for p in rest]
 
     def succeed(self):
+        self.end_with(0)
+
+    def end_with(self, *statuses):
+        """All processes end with one of these statuses, the same."""
         codes = self.wait()
-        expect(not any(codes), f"exits {codes}:\n" + "\n".join(p.error_text() for p in self.processes))
+        expect(len(set(codes)) == 1 and codes[0] in statuses, f"exits {codes}:\n" + "\n".join(p.error_text() for p in self.processes))
 
     def until(self, condition, seconds=SECONDS):
         begin = time.monotonic()

@@ -46,7 +46,11 @@ TEST(Errors, Options) {
   EXPECT_THAT(with([](auto& o) { o.loss = "cross_entropy(q)"; }), HasSubstr("'q' is not an output"));
   EXPECT_THAT(with([](auto& o) { o.train = {"v"}; }), HasSubstr("--train 'v' matches no parameter"));
   EXPECT_THAT(with([](auto& o) { o.freeze = {"("}; }), HasSubstr("'(' is not a regular expression"));
-  EXPECT_THAT(with([](auto& o) { o.freeze = {"w"}; }), HasSubstr("nothing is trainable"));
+  EXPECT_THAT(with([](auto& o) { o.freeze = {"w"}; }),
+              HasSubstr("nothing is trainable: --freeze 'w' freezes the only parameter"));
+  EXPECT_THAT(with([](auto& o) { o.train = {"w"}, o.freeze = {".*"}; }),
+              HasSubstr("--freeze '.*' freezes all that --train 'w' names"));
+  EXPECT_THAT(with([](auto& o) { o.rows = {{"x", 0}, {"x", 0}}; }), HasSubstr("names the input 'x' twice"));
 }
 
 TEST(Errors, Loss) {
@@ -81,7 +85,17 @@ TEST(Errors, Graph) {
   EXPECT_THAT(errorOf(cycle, withBatch(4)), HasSubstr("'loss' is used before it is defined"));
   ModelBuilder undefined = small();
   undefined.graph().mutable_node(0)->set_input(0, "z");
-  EXPECT_THAT(errorOf(undefined, withBatch(4)), HasSubstr("'z' is used before it is defined"));
+  EXPECT_THAT(
+      errorOf(undefined, withBatch(4)),
+      HasSubstr("node 'y' (Mul): nothing makes 'z', which is not an input, an initializer or an output of a node"));
+  ModelBuilder unmade = small();
+  unmade.graph().mutable_output(0)->set_name("Loss");
+  EXPECT_THAT(errorOf(unmade, withBatch(3, 2)), HasSubstr("output 'Loss': nothing makes 'Loss'"));
+  EXPECT_THAT(errorOf(unmade, withBatch(3, 2)), HasSubstr("did you mean 'loss'?"));
+  ModelBuilder domain = small();
+  domain.graph().mutable_node(0)->set_op_type("FusedMatMul");
+  domain.graph().mutable_node(0)->set_domain("com.microsoft");
+  EXPECT_THAT(errorOf(domain, withBatch(4)), HasSubstr("the model does not import the domain 'com.microsoft'"));
   ModelBuilder twice = small();
   twice.node("Neg", {"x"}, {"y"});
   EXPECT_THAT(errorOf(twice, withBatch(4)), HasSubstr("defines the value 'y' twice"));
@@ -103,11 +117,38 @@ TEST(Errors, Graph) {
   ModelBuilder fixed = small();
   fixed.graph().clear_input();
   fixed.input("x", {8, 2});
-  EXPECT_THAT(errorOf(fixed, withBatch(4)), HasSubstr("give --batch 8"));
+  EXPECT_THAT(errorOf(fixed, withBatch(4)), HasSubstr("give --batch 8, or"));
+  EXPECT_THAT(errorOf(fixed, withBatch(0, 3)), HasSubstr("the batch of 8 rows that the model was exported for does not "
+                                                         "divide into 3 ranks: give --ranks 2 or 4, or"));
+  for (int64_t batch : {3, 4})
+    EXPECT_THAT(errorOf(fixed, withBatch(batch, 3)), HasSubstr("give --batch 8 and --ranks 2 or 4, or"));
+  ModelBuilder two = fixed;
+  two.input("b", {4, 2});
+  two.node("Add", {"y", "b"}, {"sum"});
+  two.graph().mutable_node(1)->set_input(0, "sum");
+  two.graph().mutable_node()->SwapElements(1, 2);
+  for (int64_t batch : {0, 3, 4, 8})
+    EXPECT_THAT(errorOf(two, withBatch(batch)), HasSubstr("export the model with one batch for both")) << batch;
   ModelBuilder sequence = small();
   sequence.graph().clear_input();
   sequence.input("x", {8, "S"});
   EXPECT_THAT(errorOf(sequence, withBatch(8)), HasSubstr("give --bind 'S=SIZE', or --rows 'x=1' if it holds the rows"));
+}
+
+TEST(Errors, Labels) {
+  auto with = [](Dims labels, int type) {
+    ModelBuilder m;
+    m.input("x", {"N", 4}).input("labels", labels, type).output("loss", {});
+    m.floats("w", {4}, {1, 2, 3, 4});
+    m.node("Mul", {"x", "w"}, {"y"});
+    m.node("SoftmaxCrossEntropyLoss", {"y", "labels"}, {"loss"});
+    return errorOf(m, withBatch(8));
+  };
+  EXPECT_EQ(with({"N"}, onnx::TensorProto::INT64), "");
+  EXPECT_THAT(with({"N", 1}, onnx::TensorProto::INT64),
+              HasSubstr("takes integer labels of the shape [8], which is that of the scores without the classes; the "
+                        "input 'labels' is i64[8, 1]"));
+  EXPECT_THAT(with({"N"}, onnx::TensorProto::FLOAT), HasSubstr("the input 'labels' is f32[8]"));
 }
 
 // --bind of the symbol that holds the rows must agree with --batch.

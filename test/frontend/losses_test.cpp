@@ -19,6 +19,7 @@
 #include "test/Paths.h"
 #include "test/frontend/ModelBuilder.h"
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 namespace sheaf::test {
@@ -224,7 +225,10 @@ TEST(Losses, Errors) {
   EXPECT_EQ(errorOf("cross_entropy( y , label_smoothing=0.5 , target=answers )"), "");
   EXPECT_THAT(errorOf("mae(y)"), HasSubstr("there is no loss 'mae'; take one of cross_entropy, mse, l1, smooth_l1"));
   EXPECT_THAT(errorOf("mse(q)"), HasSubstr("'q' is not an output; the outputs are 'y' FLOAT[N,4]"));
-  EXPECT_THAT(errorOf("mse(y"), HasSubstr("is not an output"));
+  EXPECT_THAT(errorOf("mse(y"), HasSubstr("--loss mse(y: the closing ) is missing"));
+  EXPECT_THAT(errorOf("CrossEntropy(y)"), HasSubstr("did you mean 'cross_entropy'?"));
+  EXPECT_THAT(errorOf("Y"), HasSubstr("did you mean 'y'?"));
+  EXPECT_THAT(errorOf("mse(Z)"), HasSubstr("did you mean 'z'?"));  // an inner value
   EXPECT_THAT(errorOf("mse(y, beta=1)"), HasSubstr("there is no 'beta'; it takes mse(PREDICTION) and target=NAME"));
   EXPECT_THAT(errorOf("smooth_l1(y, beta=-1)"), HasSubstr("beta=-1 must be a number of at least 0"));
   EXPECT_THAT(errorOf("smooth_l1(y, beta=nan)"), HasSubstr("beta=nan must be a number"));
@@ -238,6 +242,9 @@ TEST(Losses, Errors) {
   EXPECT_THAT(errorOf("cross_entropy(y, weight=nowhere)"),
               HasSubstr("weight=nowhere: is neither an initializer of the model nor a file"));
   EXPECT_THAT(errorOf("cross_entropy(y, weight=i)"), HasSubstr("must be a vector of 4 floating-point numbers"));
+  for (const std::string taken : {"w", "z", "x"})
+    EXPECT_THAT(errorOf("mse(y, target=" + taken + ")"), HasSubstr("already has a value named '" + taken + "'"));
+  EXPECT_THAT(errorOf("y"), HasSubstr("give a loss of it, such as --loss 'cross_entropy(y)'"));
   EXPECT_THAT(errorOf("mse(y, target=labels)", true), HasSubstr("already has a value named 'labels'"));
 }
 
@@ -285,6 +292,58 @@ TEST(Losses, BinaryCrossEntropyOfASigmoidIsRefused) {
   options.loss = "bce_with_logits(y)";
   EXPECT_TRUE(import(m, options).module);
   options.loss = "mse(p)";
+  EXPECT_TRUE(import(m, options).module);
+}
+
+// Every loss of every function of logits.
+TEST(Losses, OfWhatIsSquashedAlready) {
+  // The error of a loss of p = FUNCTION(y), or "" if there is none.
+  auto refusalOf = [](const std::string& loss, const Names& operators) {
+    ModelBuilder m;
+    m.input("x", {"N", 4}).output("p", {"N", 4});
+    m.floats("w", {4}, {1, 2, 3, 4});
+    m.node("Mul", {"x", "w"}, {"y"});
+    for (size_t i = 0; i < operators.size(); ++i)
+      m.node(operators[i], {i ? "v" + std::to_string(i - 1) : "y"},
+             {i + 1 < operators.size() ? "v" + std::to_string(i) : "p"});
+    frontend::ImportOptions options = withBatch(8);
+    options.loss = loss + "(p)";
+    const Imported imported = import(m, options);
+    return imported.errors.empty() ? std::string() : imported.errors[0];
+  };
+  const std::vector<std::pair<std::string, std::vector<Names>>> functions = {
+      {"softmax", {{"Softmax"}, {"Softmax", "Identity"}}},
+      {"log-softmax", {{"LogSoftmax"}, {"Softmax", "Log"}}},
+      {"sigmoid", {{"Sigmoid"}}},
+      {"log-sigmoid", {{"Sigmoid", "Log"}, {"Neg", "Softplus", "Neg"}}}};
+  for (const auto& [function, spellings] : functions)
+    for (const Names& operators : spellings) {
+      const bool classes = function.ends_with("softmax"), logarithm = function.starts_with("log");
+      for (const std::string loss : {"mse", "l1", "smooth_l1"}) EXPECT_EQ(refusalOf(loss, operators), "") << function;
+      const std::string usual = classes ? "cross_entropy(y)" : "bce_with_logits(y)";
+      for (const std::string loss : {"cross_entropy", "bce_with_logits", "kl_div"}) {
+        const bool fits = logarithm && (loss == "kl_div" || (loss == "cross_entropy" && classes));
+        const std::string refusal = refusalOf(loss, operators);
+        if (fits)
+          EXPECT_EQ(refusal, "") << loss << " of " << function;
+        else
+          EXPECT_THAT(refusal, AllOf(HasSubstr("is a " + function + " already, and " + loss + " takes"),
+                                     HasSubstr("give --loss '" + usual + "'")));
+      }
+    }
+}
+
+TEST(Losses, CrossEntropyOfOneClassIsRefused) {
+  ModelBuilder m;
+  m.input("x", {"N", 1}).output("y", {"N", 1});
+  m.floats("w", {1}, {1});
+  m.node("Mul", {"x", "w"}, {"y"});
+  frontend::ImportOptions options = withBatch(8);
+  options.loss = "cross_entropy(y)";
+  const Imported refused = import(m, options);
+  ASSERT_EQ(refused.errors.size(), 1u);
+  EXPECT_THAT(refused.errors[0], AllOf(HasSubstr("has a single class"), HasSubstr("'bce_with_logits(y)'")));
+  options.loss = "bce_with_logits(y)";
   EXPECT_TRUE(import(m, options).module);
 }
 

@@ -210,6 +210,13 @@ TEST(Launcher, KubernetesIndexedJob) {
   set["SHEAF_PROCESSES"] = "1";
   EXPECT_EQ(launchOf(set)->size, 1);
   EXPECT_EQ(launchOf(set)->rank, 0);
+  // A Job that is not Indexed.
+  Variables alone = set;
+  alone.erase("JOB_COMPLETION_INDEX");
+  EXPECT_EQ(launchOf(alone)->size, 1);
+  alone["SHEAF_PROCESSES"] = "4";
+  EXPECT_THAT(refusal(alone),
+              AllOf(HasSubstr("JOB_COMPLETION_INDEX is not set"), HasSubstr("completionMode: Indexed")));
   // Kubeflow's jobs and torchrun in a pod set RANK: it counts.
   set["RANK"] = "1", set["WORLD_SIZE"] = "2", set["MASTER_ADDR"] = "a", set["MASTER_PORT"] = "1";
   EXPECT_EQ(launchOf(set)->launcher, "torchrun");

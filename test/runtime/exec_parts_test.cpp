@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "runtime/base/Hash.h"
+#include "runtime/base/Text.h"
 #include "runtime/exec/StepLedger.h"
 #include "runtime/exec/StepScalars.h"
 #include "runtime/exec/WeightFiles.h"
@@ -338,6 +339,13 @@ TEST(CommandLine, Options) {
 }
 
 // Ctrl-C prints the command itself, as a shell reads it, with --resume.
+TEST(CommandLine, ShellPath) {
+  EXPECT_EQ(shellPath("a.plan"), "a.plan");
+  EXPECT_EQ(shellPath("-q.plan"), "./-q.plan");
+  EXPECT_EQ(shellPath("-my q.plan"), "'./-my q.plan'");
+  EXPECT_EQ(shellWord("in put=FILE"), "'in put=FILE'");
+}
+
 TEST(CommandLine, CommandToResume) {
   auto resumed = [](std::vector<std::string> arguments, const std::string& folder = "state") {
     arguments.insert(arguments.begin(), "bin/sheaf-run");

@@ -235,6 +235,7 @@ TEST_F(RunTest, TheSameCommandGoesOn) {
         rest.saveEvery = 0;
         rest.save = folder_ / "v";
         std::filesystem::remove(folder_ / "log");
+        std::filesystem::remove_all(rest.saveState);
         const Status status = run(rest);
         ASSERT_TRUE(status.ok()) << status.message();
         EXPECT_THAT(stderr_, ::testing::Not(HasSubstr("warning")));
@@ -368,6 +369,47 @@ TEST_F(RunTest, KeepsTheNewestStates) {
   resuming.resume = saving.saveState;
   ASSERT_TRUE(run(resuming).ok());
   EXPECT_THAT(stderr_, HasSubstr("resumed from " + (folder_ / "state/step-00000007")));
+}
+
+TEST_F(RunTest, StatesOfAnotherTrainingStay) {
+  exec::RunOptions first = options(plan(2, 2), 4);
+  first.saveState = folder_ / "state";
+  ASSERT_TRUE(run(first).ok());
+  EXPECT_THAT(stderr_, Not(HasSubstr("another training")));
+  exec::RunOptions other = options(plan(2, 2), 5);
+  other.saveState = first.saveState;
+  other.keepSaves = 1;
+  EXPECT_THAT(run(other).message(), AllOf(HasSubstr("--save-state: " + first.saveState + " holds states of another"),
+                                          HasSubstr("step-00000004"), HasSubstr("--resume " + first.saveState)));
+  EXPECT_TRUE(std::filesystem::exists(first.saveState + "/step-00000004"));
+  for (const std::string& resumed : {first.saveState, first.saveState + "/step-00000004", first.saveState + "/"}) {
+    other.resume = resumed;
+    Status status = run(other);
+    EXPECT_TRUE(status.ok()) << resumed << ": " << status.message();
+    std::filesystem::remove_all(first.saveState);
+    ASSERT_TRUE(run(first).ok());
+  }
+  other.resume.clear();
+  other.keepSaves = 0;
+  ASSERT_TRUE(run(other).ok());
+  EXPECT_THAT(stderr_, HasSubstr("holds states of another training, such as step-00000004; those of the same steps"));
+  // A state is not a folder of states.
+  other.saveState = first.saveState + "/step-00000004";
+  EXPECT_THAT(run(other).message(), AllOf(HasSubstr("is a saved state"), HasSubstr("holds it, " + first.saveState)));
+}
+
+TEST_F(RunTest, ARefusedRunLeavesTheLogOfAnEarlierOne) {
+  exec::RunOptions refused = options(plan(2, 2), 4);
+  writeFile(refused.log, "earlier\n");
+  refused.threadsPerRank = 5000;
+  EXPECT_THAT(run(refused).message(), HasSubstr("a rank has at most 1024 threads"));
+  EXPECT_EQ(readFile(refused.log), "earlier\n");
+  std::filesystem::remove(refused.log);
+  EXPECT_FALSE(run(refused).ok());
+  EXPECT_THAT(readFile(refused.log), HasSubstr("\"error\""));
+  refused.threadsPerRank = 0;
+  ASSERT_TRUE(run(refused).ok());
+  EXPECT_THAT(readFile(refused.log), Not(HasSubstr("\"error\"")));
 }
 
 TEST_F(RunTest, DoesNotRemoveStatesOfARunUnderWay) {

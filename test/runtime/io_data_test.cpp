@@ -220,6 +220,45 @@ TEST_F(Data, LabelsOutOfRangeAreErrorsThatNameTheRow) {
   EXPECT_EQ(readAll(-1), "");
 }
 
+// Before a training begins, all labels of its evaluation are read.
+TEST_F(Data, LabelsOutOfRangeAreFoundWithoutReadingThePieces) {
+  auto checked = [&](size_t changed) {
+    std::vector<int64_t> labels(15);
+    if (changed < labels.size()) labels[changed] = 42;
+    writeFile(folder_ / "labels.npy", npy<int64_t>("<i8", {5, 3}, labels));
+    auto data = open({"x=" + (folder_ / "x.npy"), "t=" + (folder_ / "labels.npy")});
+    return data->checkClasses().message();
+  };
+  plan_.mutable_inputs(1)->set_classes(42);
+  EXPECT_EQ(checked(15), "");
+  for (size_t changed : {0, 7, 14})
+    EXPECT_THAT(checked(changed), HasSubstr("row " + std::to_string(changed / 3) + ": label 42 is not in [0, 42)"));
+  plan_.mutable_inputs(1)->clear_classes();
+  EXPECT_EQ(checked(7), "");
+}
+
+// Labels that are not the tokens which follow would train without an error, and to no purpose.
+TEST_F(Data, LabelsOfTokensAreTheTokensThatFollow) {
+  plan_.mutable_inputs(0)->set_type(plan::I64);
+  for (int i : {0, 1}) plan_.mutable_inputs(i)->set_classes(42);
+  plan_.mutable_inputs(0)->set_ids(true);
+  const std::string tokens = folder_ / "tokens.u8", array = folder_ / "t.npy";
+  writeFile(tokens, std::string(14, '\1'));
+  EXPECT_TRUE(open({"x,t=" + tokens}).ok());
+  EXPECT_THAT(refused({"t,x=" + tokens}), HasSubstr("'t' has the labels; write --data x,t=" + tokens));
+  EXPECT_THAT(refused({"t=" + tokens, "x=" + tokens}), HasSubstr("write --data x,t=" + tokens));
+  EXPECT_THAT(refused({"x=" + tokens, "t=" + tokens}), HasSubstr("write --data x,t=" + tokens));
+  EXPECT_THAT(refused({"x,x=" + tokens}), HasSubstr("names 'x' twice"));
+  EXPECT_THAT(refused({"x,t=" + tokens, "x,t=" + tokens}), HasSubstr("input 'x' is given twice"));
+  for (auto [a, b] : {std::pair("x=", "t="), std::pair("t=", "x=")})
+    EXPECT_THAT(refused({a + array, b + array}), HasSubstr("label i of a row is token i + 1"));
+  // The graph takes the label of a token from the next one.
+  plan_.mutable_inputs(1)->set_shifted(true);
+  EXPECT_TRUE(open({"x=" + tokens, "t=" + tokens}).ok());
+  EXPECT_TRUE(open({"x=" + array, "t=" + array}).ok());
+  EXPECT_THAT(refused({"x,t=" + tokens}), HasSubstr("would shift them once more"));
+}
+
 TEST_F(Data, TokensAndShiftedLabels) {
   plan_.mutable_inputs(0)->set_type(plan::I64);
   std::string tokens;

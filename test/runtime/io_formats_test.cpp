@@ -94,9 +94,23 @@ TEST(MappedFiles, PointersOfGitLfsAreNamed) {
 TEST(Text, NearestIsASlipOnly) {
   EXPECT_EQ(nearest("--stepz", {"--steps", "--save"}), "--steps");
   EXPECT_EQ(nearest("--frobnicate", {"--steps", "--save"}), "");
+  EXPECT_EQ(nearest("--hlep", {"--keep", "--help"}), "--help");
+  EXPECT_EQ(nearest("foo", {"fit"}), "");
+  EXPECT_EQ(nearest("fti", {"fit"}), "fit");
+  EXPECT_EQ(nearest("-b", {"-o"}), "");
+  EXPECT_EQ(nearest("-lr", {"--lr"}), "--lr");
+  EXPECT_EQ(counted(1, "leaf", "leaves"), "1 leaf");
+  EXPECT_EQ(counted(2, "leaf", "leaves"), "2 leaves");
+  EXPECT_EQ(counted(0, "row"), "0 rows");
   EXPECT_EQ(countText(1234567), "1,234,567");
   EXPECT_EQ(countText(12), "12");
   EXPECT_EQ(bytesText(1536), "1.5 KiB");
+}
+
+TEST(Text, NumbersThatF32DoesNotHold) {
+  for (double held : {0.0, 1e-3, -3.4e38, 1e-44}) EXPECT_EQ(f32Problem(held), "") << held;
+  for (double large : {1e39, -1e300}) EXPECT_THAT(f32Problem(large), HasSubstr("beyond")) << large;
+  for (double small : {1e-50, -1e-46}) EXPECT_THAT(f32Problem(small), HasSubstr("is 0 in f32")) << small;
 }
 
 TEST(Text, BytesHaveUnits) {

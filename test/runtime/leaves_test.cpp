@@ -221,6 +221,22 @@ TEST(Same, ComparesInstructionsWhereThatIsQuick) {
   EXPECT_TRUE(found.ok() && !found->proved && !found->difference);
 }
 
+TEST(Same, NamesOtherModelsFirst) {
+  Plan plan = statedPlan(4, 2);
+  plan.set_model("a.onnx");
+  plan.mutable_origin()->set_leaves(4);
+  plan.mutable_origin()->add_step()->set_hash(7);
+  plan.add_inputs()->set_name("x");
+  Plan other = plan;
+  other.set_model("b.onnx");
+  other.mutable_origin()->set_leaves(2);
+  auto text = [&] { return compareOrigins(plan, "a", other, "b")->difference->text(); };
+  EXPECT_NE(text().find("the number of leaves is 4 and 2"), std::string::npos) << text();
+  for (Input& input : *other.mutable_inputs()) input.set_name("other " + input.name());
+  EXPECT_EQ(text().find("the model is a.onnx with inputs "), 0u) << text();
+  EXPECT_NE(text().find("compile both from the same model"), std::string::npos);
+}
+
 TEST(LeafDataflow, NeedsWhatKernelsCompute) {
   const Plan plan = testing::TrainingPlan(2, 1, 8).plan;
   Expected<LeafDataflow> found = followLeaves(plan);

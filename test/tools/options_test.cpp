@@ -120,7 +120,10 @@ TEST(Options, ErrorsNameTheOptionAndWhatItTakes) {
   EXPECT_EQ(refusal({"in", "--count", "10"}), "--count 10: expected an integer from 1 to 9");
   EXPECT_EQ(refusal({"in", "--count", "x"}), "--count x: expected an integer from 1 to 9");
   EXPECT_EQ(refusal({"in", "--rate", "0"}), "--rate 0: expected a number above 0");
-  EXPECT_EQ(refusal({"in", "--size", "0"}), "--size 0: expected a size in bytes, such as 24GiB or 80GB");
+  EXPECT_THAT(refusal({"in", "--rate", "1e39"}), HasSubstr("1e+39 is beyond the largest number of f32"));
+  EXPECT_EQ(refusal({"in", "--size", "0"}),
+            "--size 0: expected a size in bytes, such as 24GiB or 80GB; at least 1 byte is needed");
+  EXPECT_THAT(refusal({"in", "--size", "16G"}), HasSubstr("'G' is not one of the units KiB, MiB, GiB, TiB"));
   EXPECT_EQ(refusal({"in", "--color", "blue"}), "--color blue: expected one of red, green");
   EXPECT_EQ(refusal({"in", "--name="}), "--name: expected NAME");
   EXPECT_EQ(refusal({"in", "--count"}), "--count needs a value: an integer from 1 to 9");
@@ -202,6 +205,8 @@ TEST(Options, NamesOfFilesSayTheirFormat) {
     EXPECT_EQ(refusal({"in", "-o", right}), "") << right;
   EXPECT_EQ(refusal({"in", "--log", "x.json"}), "");
   EXPECT_THAT(refusal({"in", "--log", "x.json", "--loud"}), HasSubstr("ends in .html"));
+  EXPECT_THAT(refusal({"in", "-o", std::string(300, 'a')}),
+              HasSubstr("-o: File name too long: the path has 300 bytes"));
 }
 
 TEST(Options, HelpIsNotParsedFurther) {

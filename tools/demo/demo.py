@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -102,6 +103,7 @@ def main():
     steps = demo.steps_for(args.seconds)
 
     print(f"\n3. Trained at stage 3 for {steps} steps of {BATCH} x {SEQUENCE} bytes.", flush=True)
+    shutil.rmtree(demo.out / "state", ignore_errors=True)  # an earlier demo may have left one
     seconds = demo.run(steps, "--lr-schedule", f"cosine:warmup={max(1, steps // 10)},steps={steps},min=0.1",
                        "--save", demo.out / "trained.safetensors", "--save-state", demo.out / "state")
 

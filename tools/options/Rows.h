@@ -82,14 +82,16 @@ struct Rows {
         [least, most, expected = cat("expected ", takes)](const std::string& text) -> Expected<int64_t> {
           int64_t value = 0;
           if (parseInteger(text, value) && value >= least && value <= most) return value;
-          return Status::error(expected);
+          const bool digits = text.find_first_not_of("0123456789", text.starts_with('-')) == std::string::npos;
+          return Status::error(digits && most == INT64_MAX ? cat("expected an integer from ", least, " to ", most)
+                                                           : expected);
         });
     row.range = std::move(range);
     if constexpr (std::is_integral_v<Member<Path...>>) row.fallback = cat(initial<Path...>());
     return row;
   }
 
-  // A number of at least `least`, or above it.
+  // A number of f32 that is at least `least`, or above it.
   template <auto... Path>
   static Option real(std::string name, std::string syntax, double least, bool above, std::string help) {
     std::string takes = cat("a number ", above ? "above " : "of at least ", least);
@@ -97,8 +99,10 @@ struct Rows {
         std::move(name), std::move(syntax), takes, std::move(help),
         [least, above, expected = cat("expected ", takes)](const std::string& text) -> Expected<double> {
           double value = 0;
-          if (parseReal(text, value) && (above ? value > least : value >= least)) return value;
-          return Status::error(expected);
+          if (!parseReal(text, value) || !(above ? value > least : value >= least)) return Status::error(expected);
+          if (const std::string problem = f32Problem(value); !problem.empty())
+            return Status::error(cat(expected, "; ", value, " ", problem));
+          return value;
         });
     row.range = above ? cat("above ", least) : cat(least, " or more");
     return row;
@@ -110,8 +114,10 @@ struct Rows {
     return parsed<Path...>(std::move(name), "SIZE", "a size in bytes, such as 24GiB or 80GB", std::move(help),
                            [](const std::string& text) -> Expected<uint64_t> {
                              uint64_t value = 0;
-                             if (parseBytes(text, value) && value > 0) return value;
-                             return Status::error("expected a size in bytes, such as 24GiB or 80GB");
+                             const std::string problem = bytesProblem(text, value);
+                             if (problem.empty() && value > 0) return value;
+                             return Status::error(cat("expected a size in bytes, such as 24GiB or 80GB; ",
+                                                      problem.empty() ? "at least 1 byte is needed" : problem));
                            });
   }
 

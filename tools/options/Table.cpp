@@ -216,6 +216,11 @@ Status Table::checkOutputs(const Given& given, void* target) const {
     for (const std::string& value : values->second) {
       if (row.endings && value != "-") {
         outputs.push_back({row.name, value});
+        std::error_code error;
+        (void)std::filesystem::status(value, error);
+        if (error == std::errc::filename_too_long)
+          return Status::error(cat(row.name, ": File name too long: the path has ", value.size(),
+                                   " bytes; at most 4095 are possible, and 255 for the name of a file or folder"));
         SHEAF_RETURN_IF_ERROR(checkOutputEnding(outputs.back(), row.endings(given)));
         if (!row.companionSuffix.empty())
           outputs.push_back({cat("the data of ", row.name, " ", value, ","), value + row.companionSuffix});

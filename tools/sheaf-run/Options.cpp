@@ -22,8 +22,61 @@ Expected<uint64_t> parseStaging(const std::string& text) {
   constexpr uint64_t kLeast = 64 << 10;
   uint64_t bytes = 0;
   if (text == "auto") return UINT64_MAX;
-  if (parseBytes(text, bytes) && bytes >= kLeast) return bytes;
-  return Status::error("expected auto or a size in bytes of at least 64KiB, such as 2GiB");
+  const std::string problem = bytesProblem(text, bytes);
+  if (problem.empty() && bytes >= kLeast) return bytes;
+  return Status::error(cat("expected auto or a size in bytes of at least 64KiB, such as 2GiB",
+                           problem.empty() ? "" : cat("; ", problem)));
+}
+
+// The options of `sheaf compile` that this program does not have. The case mistakes/options-of-compile compares them
+// with its help.
+std::map<std::string, std::string> optionsOfCompile() {
+  std::map<std::string, std::string> all;
+  for (const char* name : {"--batch",
+                           "--batch-norm",
+                           "--bind",
+                           "--bucket-size",
+                           "--clip-norm",
+                           "--const",
+                           "--cpu",
+                           "--eval-only",
+                           "--file-generations",
+                           "--file-space",
+                           "--freeze",
+                           "--gemm-epilogues",
+                           "--group",
+                           "--host-memory",
+                           "--keep",
+                           "--leaves",
+                           "--loss",
+                           "--loss-scale",
+                           "--max-threads-per-rank",
+                           "--memory-limit",
+                           "--micro-batches",
+                           "--no-decay",
+                           "--offload",
+                           "--on-nan",
+                           "--optimizer",
+                           "--precision",
+                           "--prefetch",
+                           "--profile",
+                           "--ranks-per-node",
+                           "--recompute",
+                           "--reduce",
+                           "--reduce-precision",
+                           "--rows",
+                           "--secondary-shards",
+                           "--seed",
+                           "--target",
+                           "--train",
+                           "--update-on",
+                           "--zero"})
+    all[name] = "the plan has it from `sheaf compile`; compile again to change it";
+  for (const char* name : {"-o", "--compile-to", "--deepspeed", "--format", "--ignore", "--like", "--no-graph",
+                           "--no-weight-hashes", "--verbose"})
+    all[name] = "it is one of `sheaf compile`, which makes plans";
+  all["--seed"] += "; --shuffle SEED is the seed of the order of rows";
+  return all;
 }
 
 options::Table makeTable() {
@@ -48,10 +101,7 @@ options::Table makeTable() {
       "sheaf-run model.plan --data x=x.npy --data labels=labels.npy --steps 100 --save trained.safetensors "
       "--save-state state",
       "sheaf-run model.plan --eval --weights trained.safetensors --eval-data x=x.npy --eval-data labels=labels.npy"};
-  for (const char* name : {"--batch", "--zero", "--optimizer", "--precision", "--clip-norm", "--loss", "--leaves",
-                           "--micro-batches", "--recompute", "--offload", "--train", "--freeze", "--target",
-                           "--profile", "--ranks-per-node", "--group", "--on-nan", "--loss-scale"})
-    table.foreign[name] = "the plan has it from `sheaf compile`; compile again to change it";
+  table.foreign = optionsOfCompile();
   table.sections = {
       {"Data",
        {Row::parsed<&O::data>(
@@ -204,28 +254,19 @@ options::Table makeTable() {
   return table;
 }
 
-// A word as a POSIX shell reads it back.
-std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string text = "'";
-  for (char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
-}
-
 }  // namespace
 
 std::string commandToResume(const std::vector<std::string>& command, const std::string& folder) {
   std::string text, paths;  // up to "--", and from there on
   for (size_t i = 0; i < command.size(); ++i) {
     if (!paths.empty() || command[i] == "--")
-      paths += " " + quoted(command[i]);
+      paths += " " + shellWord(command[i]);
     else if (i > 0 && command[i] == "--resume")
       ++i;  // and its value
     else if (i == 0 || !command[i].starts_with("--resume="))
-      text += quoted(command[i]) + " ";
+      text += shellWord(command[i]) + " ";
   }
-  return text + "--resume " + quoted(folder) + paths;
+  return text + "--resume " + shellWord(folder) + paths;
 }
 
 const options::Table& runTable() {

@@ -18,12 +18,14 @@ namespace {
 
 sheaf::exec::RunControl control;
 static_assert(std::atomic<bool>::is_always_lock_free);
+volatile std::sig_atomic_t lastSignal = SIGTERM;  // another process may have got it
 
 // The first signal asks for an orderly end, a second one like it ends the program at once, as does the first one if the
 // run has failed. (Launchers add a SIGTERM of theirs to the terminal's SIGINT.) SIGHUP comes twice when a terminal is
 // closed, from the shell and from the system: a second one is ignored.
 void onSignal(int signal) {
   control.interrupted = true;
+  lastSignal = signal;
   std::signal(signal, signal == SIGHUP && !control.aborting ? SIG_IGN : SIG_DFL);
   if (control.aborting) std::raise(signal);
 }
@@ -105,5 +107,6 @@ int main(int argc, char** argv) {
     printError(status.message());
     return finish(1);
   }
-  return finish(0);
+  // As of a program that the signal ends: a script or a launcher must not take the training for complete.
+  return finish(control.endedEarly ? 128 + lastSignal : 0);
 }

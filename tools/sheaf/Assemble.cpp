@@ -1,4 +1,5 @@
 // sheaf assemble: from a plan's text to the plan.
+#include <cctype>
 #include <span>
 
 #include "ir/Plan/Text.h"
@@ -25,6 +26,12 @@ int assemble(AssembleOptions& o, const options::Given&) {
     return fail(whole.message());
   if (plan::isPlanFile(o.text))
     return fail(cat(o.text, " is a plan, not its text: `sheaf inspect --format text` prints that"));
+  const bool isText = text->empty() || std::isprint(static_cast<unsigned char>(text->front())) ||
+                      std::isspace(static_cast<unsigned char>(text->front()));
+  if (!isText || text->find("plan.program") == std::string::npos)
+    return fail(cat(o.text, isText ? " is not the text of a plan, which has a plan.program" : " is not a text",
+                    ": give the text that `sheaf inspect OUT.plan --format text` prints; `sheaf compile MODEL.onnx -o ",
+                    "OUT.plan` makes a plan of a model"));
   Expected<plan::Plan> plan = plan_ir::parseText(*text, o.text);
   if (!plan.ok()) return fail(plan.status().message());
   if (plan->version() == 0)

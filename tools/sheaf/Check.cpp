@@ -43,7 +43,7 @@ options::Table checkTable() {
                        "the same, 1 that they do not, and 2 that they could not be tried."};
   table.sections = {
       {"Job",
-       {Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
+       {Row::integer<&O::import, &Import::batch>("--batch", "B", 1, kMostBatch,
                                                  "Global batch: rows of a step, shared by the ranks.")
             .defaultsTo("the model's, where it is fixed; else one row a rank"),
         bindingRow<O>(), rowsRow<O>(), constantRow<O>(), lossRow<O>(), optimizerRow<O>(),
@@ -101,8 +101,7 @@ uint64_t flopsOf(mlir::ModuleOp module) {
 }
 
 std::string nodesText(const Survey::Operator& one) {
-  return cat(one.count, one.count == 1 ? " node" : " nodes", ", ", one.count == 1 ? "" : "the first is ", "'", one.node,
-             "'");
+  return cat(counted(one.count, "node"), ", ", one.count == 1 ? "" : "the first is ", "'", one.node, "'");
 }
 
 json::Array operatorsJson(const std::vector<Survey::Operator>& operators) {
@@ -163,15 +162,15 @@ void printOperators(const char* title, const std::vector<Survey::Operator>& oper
 }
 
 void printParameters(const char* name, const Survey::Parameters& parameters, bool exact) {
-  out::printf("%s %s%lld parameter%s: %s elements, %s\n", name, exact ? "" : "at most ",
-              static_cast<long long>(parameters.count), parameters.count == 1 ? "" : "s",
+  out::printf("%s %s%s: %s %s, %s\n", name, exact ? "" : "at most ", counted(parameters.count, "parameter").c_str(),
               countText(static_cast<uint64_t>(parameters.elements)).c_str(),
+              plural(parameters.elements, "element").c_str(),
               bytesText(static_cast<uint64_t>(parameters.bytes)).c_str());
 }
 
 void printSurvey(const CheckOptions& o, const Survey& survey) {
-  out::printf("%s: %s nodes, opset %lld\n\n", o.model.c_str(), countText(static_cast<uint64_t>(survey.nodes)).c_str(),
-              static_cast<long long>(survey.opset));
+  out::printf("%s: %s %s, opset %lld\n\n", o.model.c_str(), countText(static_cast<uint64_t>(survey.nodes)).c_str(),
+              plural(survey.nodes, "node").c_str(), static_cast<long long>(survey.opset));
   if (survey.trainable() && survey.missing.empty())
     out::printf("It can be trained.\n");
   else
@@ -189,8 +188,8 @@ void printSurvey(const CheckOptions& o, const Survey& survey) {
   if (!survey.missing.empty())
     out::printf("Missing weights; put them into the folder of the model, or make new ones by `sheaf init`:\n");
   for (const Survey::File& file : survey.missing)
-    out::printf("  %-28s %lld parameters, %s%s\n", shownLine(file.name).c_str(),
-                static_cast<long long>(file.parameters), bytesText(static_cast<uint64_t>(file.needed)).c_str(),
+    out::printf("  %-28s %s, %s%s\n", shownLine(file.name).c_str(), counted(file.parameters, "parameter").c_str(),
+                bytesText(static_cast<uint64_t>(file.needed)).c_str(),
                 file.exists ? cat("; ", whyUnusable(o, file)).c_str() : "");
   out::printf("\n");
   printParameters("trained:", survey.trained, survey.exact);
@@ -262,10 +261,9 @@ int check(CheckOptions& o, const options::Given& given) {
   if (module && !o.tries) {
     flops = flopsOf(*module);
     if (!o.json)
-      out::printf("a step:  %s in matrix products, of %lld rows on %lld rank%s\n\n",
+      out::printf("a step:  %s in matrix products, of %s on %s\n\n",
                   plan::flopsText(flops * static_cast<uint64_t>(o.import.ranks)).c_str(),
-                  static_cast<long long>(o.import.batch), static_cast<long long>(o.import.ranks),
-                  o.import.ranks == 1 ? "" : "s");
+                  counted(o.import.batch, "row").c_str(), counted(o.import.ranks, "rank").c_str());
     std::fflush(stdout);
     // Notes have been printed: the phases would repeat them for every number of ranks that is tried.
     mlir::ScopedDiagnosticHandler quiet(context.get(), [](mlir::Diagnostic& diagnostic) {

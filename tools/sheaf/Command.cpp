@@ -65,8 +65,8 @@ bool parsed(const options::Table& table, const options::Arguments& arguments, vo
   if (!read.ok()) status = misuse(read.status().message());
   if (!given.help && read.ok() && table.positional.syntax == "MODEL.onnx")
     if (const std::string& model = table.positional.text(target); plan::isPlanFile(model)) {
-      status = fail(cat(model, " is a plan, not an ONNX model: `sheaf-run ", model, "` runs it, `sheaf inspect ", model,
-                        "` shows it"));
+      status = fail(cat(model, " is a plan, not an ONNX model: `sheaf-run ", shellPath(model),
+                        "` runs it, `sheaf inspect ", shellPath(model), "` shows it"));
       return true;
     }
   if (!given.help) return !read.ok();

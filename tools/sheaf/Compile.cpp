@@ -1,4 +1,5 @@
 // sheaf compile: from an ONNX model to a plan.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -160,12 +161,34 @@ std::vector<std::string> originOptions(mlir::ModuleOp module, const CompileOptio
   return decidingOptions(compileTable(), given, settled);
 }
 
+// Warns of each file of initial weights that is not there. Returns whether there is one.
+bool warnOfMissingFiles(const CompileOptions& o, const plan::Plan& plan) {
+  bool missing = false;
+  for (int i = 0; i < plan.files_size(); ++i) {
+    const fs::path path = (fs::path(o.output).parent_path() / plan.files(i).path()).lexically_normal();
+    const auto parameters = std::count_if(plan.parameters().begin(), plan.parameters().end(), [&](const auto& p) {
+      return p.has_source() && p.source().length() > 0 && int(p.source().file()) == i;
+    });
+    std::error_code ignored;
+    if (plan.files(i).size() > 0 || parameters == 0 || fs::exists(path, ignored)) continue;
+    missing = true;
+    const std::string folder = path.parent_path().empty() ? "." : path.parent_path().string();
+    out::fprintf(stderr, "sheaf: warning: %s\n",
+                 shownLine(cat(path.filename().string(), ", which has ", counted(parameters, "parameter"),
+                               ", is missing from ", folder, "/: copy it there, or make new weights by `sheaf init ",
+                               shellPath(o.output), " -o W.safetensors`"))
+                     .c_str());
+  }
+  return missing;
+}
+
 // The line that ends the command: the plan's file, what it is for, and the command that comes next.
 void notePlan(const CompileOptions& o, const plan::Plan& plan) {
   const bool trains = plan.body_size() > 0;
-  std::string next = cat("sheaf-run ", o.output, trains ? "" : " --eval");
+  std::string next = cat("sheaf-run ", shellPath(o.output), trains ? "" : " --eval");
+  if (warnOfMissingFiles(o, plan)) next += " --weights W.safetensors";
   for (const plan::Input& input : plan.inputs())
-    if (plan::isData(input)) next += cat(trains ? " --data " : " --eval-data ", input.name(), "=FILE");
+    if (plan::isData(input)) next += cat(trains ? " --data " : " --eval-data ", shellWord(input.name() + "=FILE"));
   note(cat(
       "wrote ", writtenPath(o.output), ": ", plan.ranks(), plan.ranks() == 1 ? " rank" : " ranks", ", ZeRO-",
       plan.zero_stage(),
@@ -246,6 +269,7 @@ int compile(CompileOptions& options, const options::Given& stated) {
       return misuse(taken.message());
   }
   if (Status status = checkTogether(options, given); !status.ok()) return misuse(status.message());
+  if (Status status = checkUses(options, stated); !status.ok()) return misuse(status.message());
   if (Status status = keepModelFiles(options.model, options.output); !status.ok()) return misuse(status.message());
   if (Status status = complete(options); !status.ok()) return fail(status.message());
 

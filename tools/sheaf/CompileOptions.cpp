@@ -8,6 +8,7 @@
 #include "passes/StepModule.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/PhaseProgress.h"
+#include "runtime/base/Print.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/profile/Profile.h"
@@ -267,6 +268,10 @@ options::Table compileTable() {
 }
 
 Status checkTogether(const CompileOptions& options, const options::Given& given) {
+  if (options.output == "-" && options.phase == "emit")
+    return Status::error(
+        "-o -: a plan is not written to standard output; give -o OUT.plan, or -o ./- for a file of that name");
+  SHEAF_RETURN_IF_ERROR(codegen::checkCpu(options.targets));
   if (const auto reduced = options.pipeline.reducePrecision;
       reduced && *reduced != train::Precision::f32 && *reduced != options.pipeline.precision) {
     const std::string word = train::stringifyPrecision(*reduced).str();
@@ -287,6 +292,37 @@ Status checkTogether(const CompileOptions& options, const options::Given& given)
   if (options.evaluationOnly && options.microBatches != 1)
     return Status::error(
         "--micro-batches has no use with --eval-only, which compiles no training step; give a smaller --batch");
+  return {};
+}
+
+Status checkUses(const CompileOptions& o, const options::Given& typed) {
+  const bool moves = o.offload.automatic || o.offload.spaces.any();
+  const bool shares = o.import.ranks > 1, isStage3 = !o.choose.stage || o.choose.stage->within == 3;
+  const bool gathers = shares && (!o.choose.stage || o.choose.stage->within > 0);
+  const std::string noMoves = "it is about what --offload moves, and --offload is not given";
+  struct Use {
+    std::string option;
+    bool used;
+    bool refused;
+    std::string why;
+  };
+  const Use uses[] = {
+      {"--update-on", moves || o.updateOn != UpdateOn::host, true, noMoves},
+      {"--host-memory", moves, true, noMoves},
+      {"--file-space", moves, true, noMoves},
+      {"--file-generations", moves, true, noMoves},
+      {"--reduce-order", o.targets.hasGpu() || o.reduceOrder == plan::Training::TREE, false,
+       "it is about GPUs, and no --target is one"},
+      {"--keep", (shares && isStage3) || o.keep == "auto" || o.keep == "none", false,
+       "it is about parameters that several ranks divide (--zero 3)"},
+      {"--prefetch", gathers || moves, false, "one rank, or stage 0, gathers nothing"},
+  };
+  for (const Use& use : uses) {
+    if (use.used || !typed.has(use.option)) continue;
+    const std::string text = cat(use.option, " has no effect: ", use.why);
+    if (use.refused) return Status::error(text);
+    out::fprintf(stderr, "sheaf: note: %s\n", text.c_str());
+  }
   return {};
 }
 

@@ -30,6 +30,10 @@ options::Table compileTable();
 // Refuses options that have no use together.
 Status checkTogether(const CompileOptions& options, const options::Given& given);
 
+// Refuses options of the command line that have no use in this job, or notes it on stderr where they are harmless.
+// `typed`: without those of --like and --deepspeed.
+Status checkUses(const CompileOptions& options, const options::Given& typed);
+
 // Derives what follows from the options.
 Status complete(CompileOptions& options);
 

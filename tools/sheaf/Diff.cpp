@@ -14,6 +14,7 @@
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 #include "tools/sheaf/Command.h"
+#include "tools/sheaf/PlanKinds.h"
 #include "tools/sheaf/UsualProfile.h"
 
 namespace sheaf::tool {
@@ -200,20 +201,20 @@ std::string jsonText(const DiffOptions& o, const std::vector<Section>& sections)
 int diff(DiffOptions& o, const options::Given&) {
   if (o.plans.size() != 2) return misuse("sheaf diff compares two plans");
   std::unique_ptr<plan::Plan> plans[2];
-  std::vector<Facts> predictions;
+  Facts predictions[2];
   for (int i = 0; i < 2; ++i) {
-    Expected<std::unique_ptr<plan::Plan>> plan =
-        plan::readProvedPlan(o.plans[static_cast<size_t>(i)], plan::Undigested::kAccepted);
+    const std::string& path = o.plans[static_cast<size_t>(i)];
+    Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(path, plan::Undigested::kAccepted);
     if (!plan.ok()) return fail(plan.status().message());
+    if (Status status = requireModel(**plan, path); !status.ok()) return fail(status.message());
     plans[i] = std::move(*plan);
     if (plans[i]->body_size() == 0) continue;  // of an evaluation alone
     Expected<Facts> prediction = predictionFacts(*plans[i], o.profile.empty() ? usualProfile(*plans[i]) : o.profile);
     if (!prediction.ok()) return fail(prediction.status().message());
-    predictions.push_back(std::move(*prediction));
+    predictions[i] = std::move(*prediction);
   }
   const plan::Plan &a = *plans[0], &b = *plans[1];
   const plan::Summary first = plan::summarize(a), second = plan::summarize(b);
-  predictions.resize(2);
   const std::vector<Section> sections{
       {"options", differences(optionFacts(a), optionFacts(b))},
       {"settings", differences(settingFacts(a), settingFacts(b))},

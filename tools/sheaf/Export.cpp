@@ -20,6 +20,7 @@
 #include "tools/sheaf/Command.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/ModelFiles.h"
+#include "tools/sheaf/PlanKinds.h"
 #include "tools/sheaf/Trained.h"
 
 namespace sheaf::tool {
@@ -38,6 +39,7 @@ class TrainedWeights {
     TrainedWeights result;
     Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(o.plan);
     if (!plan.ok()) return plan.status();
+    SHEAF_RETURN_IF_ERROR(requireModel(**plan, o.plan));
     result.plan_ = std::move(*plan);
     for (const plan::Parameter& parameter : result.plan_->parameters()) result.byName_[parameter.name()] = &parameter;
     if (o.state.empty()) {
@@ -50,7 +52,7 @@ class TrainedWeights {
           io::Checkpoint::openNewest(o.state, [](const std::string& text) { print(cat("warning: ", text, "\n")); });
       if (!state.ok()) return state.status();
       result.state_ = std::move(*state);
-      Expected<exec::StateFit> fit = exec::checkState(*result.plan_, *result.state_);
+      Expected<exec::StateFit> fit = exec::checkState(*result.plan_, *result.state_, "--state");
       if (!fit.ok()) return fit.status();
       if (!fit->initial.empty())
         return Status::error(cat("--state: the state has no parameter ", listText(fit->initial, 5),
@@ -178,7 +180,7 @@ int exportOnnxModel(const TrainedWeights& weights, const ExportCommandOptions& o
   };
   if (mlir::failed(frontend::exportOnnx(*context, o.model, o.output, {o.import.loss, o.keepTraining}, trained)))
     return kFailed;
-  note(cat("wrote ", writtenPath(o.output), ": ", trained.names.size(), " parameters",
+  note(cat("wrote ", writtenPath(o.output), ": ", counted(trained.names.size(), "parameter"),
            o.keepTraining ? "" : "; Dropout and BatchNormalization in evaluation mode"));
   return kDone;
 }
@@ -200,7 +202,7 @@ int exportTrained(ExportCommandOptions& o, const options::Given&) {
   if (!safetensors) return exportOnnxModel(*trained, o);
   Status written = writeSafetensors(*trained, o.plan, o.output);
   if (!written.ok()) return fail(written.message());
-  note(cat("wrote ", writtenPath(o.output), ": ", trained->plan().parameters_size(), " parameters"));
+  note(cat("wrote ", writtenPath(o.output), ": ", counted(trained->plan().parameters_size(), "parameter")));
   return kDone;
 }
 

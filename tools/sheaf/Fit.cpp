@@ -32,15 +32,14 @@ options::Table fitTable() {
       {"sheaf fit MODEL.onnx --ranks N --memory SIZE [options]"},
       Row::positional<&O::model>("MODEL.onnx"),
       {},
-      "Every figure is that of a plan that was laid out for it, to the byte. A stage fits if the arena and the "
-      "libraries' "
-      "memory fit together, as sheaf-run counts them."};
+      "The arena of each line is exact: it is that of a plan that was laid out for it. The memory of libraries is an "
+      "upper limit on CPUs and an estimate on GPUs. A stage fits if both fit together, as sheaf-run counts them."};
   table.sections = {{"Job",
                      {Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks.")
                           .defaultsTo("")
                           .required("how many ranks are there?"),
                       Row::bytes<&O::memory>("--memory", "Memory per rank.").defaultsTo("that of --profile"),
-                      Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
+                      Row::integer<&O::import, &Import::batch>("--batch", "B", 1, kMostBatch,
                                                                "Global batch: rows of a step, shared by the ranks.")
                           .defaultsTo("one row a rank"),
                       nodesRow<O>("auto"),
@@ -118,10 +117,10 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, FitOptions o, int64_t sta
 // ranks. So a plan for one number predicts the others, and two plans confirm the result: one that fits, and one on a
 // rank less that does not. `known`: the plan for the number that was asked for.
 int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const Layout& known) {
-  const int64_t limit = options.mostRanks;
+  const int64_t rows = options.import.batch / options.import.ranks;
+  const int64_t limit = std::min(options.mostRanks, kMostBatch / rows);
   // Tries after which the range is halved, whatever is expected.
   constexpr int kExpected = 6;
-  const int64_t rows = options.import.batch / options.import.ranks;
   auto expected = [&](const Layout& layout, int64_t ranks) {
     const uint64_t rest = layout.bytes - std::min(layout.bytes, layout.stateBytes) + layout.besides;
     if (rest >= options.memory) return limit;
@@ -265,8 +264,8 @@ void printFit(const FitOptions& o, const Fit& fit) {
   const std::vector<Stage>& stages = fit.stages;
   const int64_t fewest = fit.fewest;
   const std::string micro = o.import.microBatches > 1 ? cat(" in ", o.import.microBatches, " micro-batches") : "";
-  out::printf("%s on %lld rank%s with %s each, global batch %lld%s, %s, %s; times on %s\n\n", o.model.c_str(),
-              static_cast<long long>(o.import.ranks), o.import.ranks == 1 ? "" : "s", bytesText(o.memory).c_str(),
+  out::printf("%s on %s with %s each, global batch %lld%s, %s, %s; times on %s\n\n", o.model.c_str(),
+              counted(o.import.ranks, "rank").c_str(), bytesText(o.memory).c_str(),
               static_cast<long long>(o.import.batch), micro.c_str(),
               o.optimizer.empty() ? "adamw" : o.optimizer.c_str(),
               train::stringifyPrecision(o.pipeline.precision).str().c_str(), o.pipeline.profile.c_str());
@@ -277,13 +276,13 @@ void printFit(const FitOptions& o, const Fit& fit) {
   printBaselines(fit.baselines, fit.seconds);
   out::printf("\n%s\n", fit.fits() ? "It fits." : "It does not fit.");
   if (fewest > 0)
-    out::printf("Smallest setup that fits%s: %lld rank%s, with ZeRO-3, recomputation and as many rows per rank.\n",
-                offloads(o) ? " without offload" : "", static_cast<long long>(fewest), fewest == 1 ? "" : "s");
+    out::printf("Smallest setup that fits%s: %s, with ZeRO-3, recomputation and as many rows per rank.\n",
+                offloads(o) ? " without offload" : "", counted(fewest, "rank").c_str());
   else if (o.mostRanks < plan::kMaxRanks)
     out::printf(
-        "It does not fit on up to %lld ranks of this size, the most that the profile describes.\nA profile with a "
+        "It does not fit on up to %s of this size, the most that the profile describes.\nA profile with a "
         "network, such as h100, describes more.\n",
-        static_cast<long long>(o.mostRanks));
+        counted(o.mostRanks, "rank").c_str());
   else
     out::printf(
         "No number of ranks of this size fits: the memory that is not divided among ranks is too much.\nUse fewer rows "

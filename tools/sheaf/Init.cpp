@@ -1,5 +1,6 @@
 // sheaf init: fresh weights for a plan's parameters.
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "runtime/base/Hash.h"
@@ -9,7 +10,9 @@
 #include "runtime/io/Safetensors.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
+#include "runtime/plan/Words.h"
 #include "tools/sheaf/Command.h"
+#include "tools/sheaf/PlanKinds.h"
 
 namespace sheaf::tool {
 
@@ -28,18 +31,35 @@ struct InitOptions {
   int64_t seed = 0;
 };
 
+// normal() returns no number farther from 0: sqrt(2 ln 2^53) = 8.572.
+constexpr double kFarthest = 8.573;
+
 // The standard deviation.
 Expected<double> parseScheme(const std::string& text) {
-  const std::string prefix = "normal:std=";
+  const std::string prefix = "normal:std=", expected = "expected normal:std=X with X of at least 0";
   double deviation = 0;
-  if (text.starts_with(prefix) && parseReal(text.substr(prefix.size()), deviation) && deviation >= 0) return deviation;
-  return Status::error("expected normal:std=X with X of at least 0");
+  if (!text.starts_with(prefix) || !parseReal(text.substr(prefix.size()), deviation) || deviation < 0)
+    return Status::error(expected);
+  if (const std::string problem = f32Problem(deviation); !problem.empty())
+    return Status::error(cat(expected, "; ", deviation, " ", problem));
+  return deviation;
+}
+
+// Refuses a deviation with which a weight may be beyond the type of its parameter.
+Status checkRange(const plan::Parameter& parameter, double deviation) {
+  const double largest = parameter.type() == plan::F16 ? 65504 : double{std::numeric_limits<float>::max()};
+  if (parameter.shape_size() < 2 || deviation * kFarthest <= largest) return {};
+  return Status::error(cat("--scheme normal:std=", deviation, ": weights of '", parameter.name(), "' may be beyond ",
+                           plan::word(parameter.type()), ", whose largest number is ", largest,
+                           "; give a std of at most ", std::floor(largest / kFarthest)));
 }
 
 Status write(const plan::Plan& plan, double deviation, int64_t seed, const std::string& output) {
   std::vector<io::SafetensorsWriter::Entry> entries;
-  for (const plan::Parameter& p : plan.parameters())
+  for (const plan::Parameter& p : plan.parameters()) {
+    SHEAF_RETURN_IF_ERROR(checkRange(p, deviation));
     entries.push_back({p.name(), io::DataType::F32, exec::namedShape(p)});
+  }
   for (const plan::Parameter& p : plan.copied())
     if (!p.constant() && io::convertible(io::DataType::F32, io::dataTypeOf(p.type())))
       entries.push_back({p.name(), io::DataType::F32, exec::namedShape(p)});
@@ -63,9 +83,10 @@ Status write(const plan::Plan& plan, double deviation, int64_t seed, const std::
 int initialize(InitOptions& o, const options::Given&) {
   Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(o.plan);
   if (!plan.ok()) return fail(plan.status().message());
+  if (Status status = requireModel(**plan, o.plan); !status.ok()) return fail(status.message());
   if (Status written = write(**plan, o.deviation, o.seed, o.output); !written.ok()) return fail(written.message());
-  note(cat("wrote ", writtenPath(o.output), ": initial weights; give them to `sheaf-run ", o.plan, " --weights ",
-           o.output, "`"));
+  note(cat("wrote ", writtenPath(o.output), ": initial weights; give them to `sheaf-run ", shellPath(o.plan),
+           " --weights ", shellPath(o.output), "`"));
   return kDone;
 }
 

@@ -3,9 +3,11 @@
 
 #include "frontend/onnx/export/PhaseModel.h"
 #include "ir/Plan/Text.h"
+#include "runtime/plan/Probe.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
 #include "tools/sheaf/Command.h"
+#include "tools/sheaf/PlanKinds.h"
 
 namespace sheaf::tool {
 namespace {
@@ -22,6 +24,7 @@ int inspect(InspectOptions& o, const options::Given&) {
   if (o.format == "text") {
     text = plan_ir::textOf(**plan) + "\n";
   } else {
+    if (o.format == "summary" && plan::isProbe(**plan)) return print(probeText(o.plan) + "\n");
     text = o.format == "json" ? json::write(plan::summaryJson(**plan), 2) + "\n" : plan::summaryText(**plan);
   }
   return print(text);

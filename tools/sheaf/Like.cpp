@@ -5,6 +5,7 @@
 #include <set>
 
 #include "runtime/base/Text.h"
+#include "tools/sheaf/PlanKinds.h"
 
 namespace sheaf::tool {
 namespace {
@@ -67,6 +68,7 @@ std::vector<std::string> decidingOptions(const options::Table& table, const opti
 
 Status takeOver(const options::Table& table, const plan::Plan& plan, const std::string& name, options::Given& given,
                 void* target) {
+  if (Status status = requireModel(plan, name); !status.ok()) return Status::error(cat("--like ", status.message()));
   if (!plan.has_origin())
     return Status::error(cat("--like ", name, ": the plan does not state what it was compiled from; compile it again"));
   std::map<std::string, Values> theirs;

@@ -174,6 +174,8 @@ int printCoverage(const std::string& folder) {
        !problem && it != fs::recursive_directory_iterator(); it.increment(problem))
     if (it->path().extension() == ".onnx" && it->is_regular_file()) paths.push_back(it->path());
   if (problem) return fail("cannot read the folder " + folder + ": " + problem.message());
+  if (paths.empty())
+    return fail(cat("--coverage ", folder, ": no file in this folder, or in one below it, has a name in .onnx"));
   std::sort(paths.begin(), paths.end());
 
   struct Lack {
@@ -201,9 +203,9 @@ int printCoverage(const std::string& folder) {
     for (const auto& [name, count] : missing) ++lacking[name].models, lacking[name].nodes += count;
   }
   auto number = [](int64_t v) { return static_cast<long long>(v); };
-  out::printf(
-      "%lld models: %lld have supported operators only, %lld cannot be read. %lld of %lld nodes are supported.\n",
-      number(int64_t(paths.size())), number(covered), number(unreadable), number(supported), number(nodes));
+  out::printf("%s: %lld have supported operators only, %lld cannot be read. %lld of %lld nodes are supported.\n",
+              counted(paths.size(), "model").c_str(), number(covered), number(unreadable), number(supported),
+              number(nodes));
   std::vector<std::pair<std::string, Lack>> rows(lacking.begin(), lacking.end());
   std::stable_sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.second.models > b.second.models; });
   if (!rows.empty()) out::printf("\n| not supported | models | nodes |\n|---|---|---|\n");

@@ -22,7 +22,7 @@ int writeProbe(const codegen::KernelTargets& targets, int64_t ranks, const std::
   if (!compileProbe(targets, ranks, probe)) return 1;
   plan::redigest(probe);
   if (Status written = plan::writePlan(output, probe); !written.ok()) return fail(written.message());
-  note(cat("wrote ", writtenPath(output), ": a probe; next, on the machine to measure: sheaf-run ", output,
+  note(cat("wrote ", writtenPath(output), ": a probe; next, on the machine to measure: sheaf-run ", shellPath(output),
            " --measure P.json"));
   return kDone;
 }
@@ -57,6 +57,7 @@ int profile(ProfileOptions& o, const options::Given& given) {
     return misuse("--disk is for measuring this machine; a probe measures a GPU and its links");
   if (given.has("--cpu") && !probe)
     return misuse("--cpu is for --target: this machine is measured with its own kernels");
+  if (Status status = codegen::checkCpu(o.targets); !status.ok()) return misuse(status.message());
   if (Status status = codegen::checkToolkit(o.targets); !status.ok()) return fail(status.message());
   if (probe) return writeProbe(o.targets, std::max<int64_t>(o.ranks, 1), o.output);
   measure::MeasureOptions options = exec::thisMachine(o.output);

@@ -17,6 +17,7 @@
 #include "runtime/plan/Types.h"
 #include "tools/report/ReportPage.h"
 #include "tools/sheaf/Command.h"
+#include "tools/sheaf/PlanKinds.h"
 #include "tools/sheaf/ReportData.h"
 #include "tools/sheaf/UsualProfile.h"
 
@@ -96,8 +97,7 @@ Expected<std::string> page(const ReportInput& in, const std::string& graph) {
 int report(ReportOptions& o, const options::Given&) {
   Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(o.plan, plan::Undigested::kAccepted);
   if (!plan.ok()) return fail(plan.status().message());
-  if ((*plan)->body_size() == 0)
-    return fail(o.plan + ": the plan only evaluates (`sheaf compile --eval-only`): it has no step to report on");
+  if (Status status = requireStep(**plan, o.plan, "to report on"); !status.ok()) return fail(status.message());
   Expected<profile::Profile> machine = machineOf(o.profile, **plan);
   if (!machine.ok()) return fail(machine.status().message());
   if (const std::string own = ownProfile(**plan); o.profile.empty() && !own.empty())

@@ -348,8 +348,8 @@ json::Array warningsOf(const ReportInput& in) {
     warnings.push_back(cat("The plan does not fit: a rank needs ", bytesText(s.peak), ", and ", in.machine.name(),
                            " has ", bytesText(s.limit), ". `sheaf fit` says what would."));
   if (in.machine.ranks() != in.plan.ranks())
-    warnings.push_back(cat("The plan is for ", in.plan.ranks(), " ranks and is shown on ", in.machine.ranks(),
-                           ": sharded bytes were scaled, its memory was not laid out again."));
+    warnings.push_back(cat("The plan is for ", counted(in.plan.ranks(), "rank"), " and is shown on ",
+                           in.machine.ranks(), ": sharded bytes were scaled, its memory was not laid out again."));
   constexpr double kMuch = 0.1;
   if (s.timeline.exposed > kMuch * s.timeline.period)
     warnings.push_back(cat("Communication takes ", secondsText(s.timeline.exposed), " of the step's ",

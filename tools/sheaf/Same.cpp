@@ -7,6 +7,7 @@
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
 #include "tools/sheaf/Command.h"
+#include "tools/sheaf/PlanKinds.h"
 
 namespace sheaf::tool {
 namespace {
@@ -31,6 +32,7 @@ int same(SameOptions& o, const options::Given&) {
   for (const std::string& path : o.plans) {
     Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(path);
     if (!plan.ok()) return fail(plan.status().message());
+    if (Status status = requireModel(**plan, path); !status.ok()) return fail(status.message());
     plans.push_back(std::move(*plan));
     list.push_back(json::Object{{"plan", path},
                                 {"ranks", plans.back()->ranks()},
@@ -70,8 +72,9 @@ int same(SameOptions& o, const options::Given&) {
         cat(o.plans[0], " and ", other,
             difference->certain ? " do not compute the same bits: " : " are not proved to compute the same bits: ",
             difference->text()));
-  text += cat("the same bits, with ", plans[0]->origin().leaves(), " leaves of ",
-              plans[0]->batch() / std::max<int64_t>(plans[0]->origin().leaves(), 1), " rows:\n");
+  const int64_t leaves = plans[0]->origin().leaves();
+  text += cat("the same bits, with ", counted(leaves, "leaf", "leaves"), " of ",
+              counted(plans[0]->batch() / std::max<int64_t>(leaves, 1), "row"), ":\n");
   for (size_t i = 0; i < plans.size(); ++i) text += cat("  ", o.plans[i], ": ", layoutText(*plans[i]), "\n");
   return print(text);
 }

@@ -14,6 +14,7 @@
 #include "tools/sheaf/Command.h"
 #include "tools/sheaf/Lifetimes.h"
 #include "tools/sheaf/Links.h"
+#include "tools/sheaf/PlanKinds.h"
 #include "tools/sheaf/Simulation.h"
 
 namespace sheaf::tool {
@@ -66,12 +67,11 @@ void printText(const Result& result, const plan::Plan& plan, const profile::Prof
   out::printf("step %s, bound %s (%s), gap %.1f %%\n", secondsText(s.timeline.period).c_str(),
               secondsText(s.bound.seconds).c_str(), boundByName(s.bound.by), 100 * s.gap());
   out::printf("%s\n", floorText(s).c_str());
-  out::printf("%lld ranks of %s; communication not hidden %s; peak memory per rank %s, %s\n",
-              static_cast<long long>(machine.ranks()), machine.name().c_str(), secondsText(s.timeline.exposed).c_str(),
-              bytesText(s.peak).c_str(),
-              s.peak <= s.limit
-                  ? cat("which fits ", bytesText(s.limit)).c_str()
-                  : cat("which is ", bytesText(s.peak - s.limit), " too much for ", bytesText(s.limit)).c_str());
+  out::printf(
+      "%s of %s; communication not hidden %s; peak memory per rank %s, %s\n", counted(machine.ranks(), "rank").c_str(),
+      machine.name().c_str(), secondsText(s.timeline.exposed).c_str(), bytesText(s.peak).c_str(),
+      s.peak <= s.limit ? cat("which fits ", bytesText(s.limit)).c_str()
+                        : cat("which is ", bytesText(s.peak - s.limit), " too much for ", bytesText(s.limit)).c_str());
   out::printf("\n%-18s %10s   part of the step\n", "where it goes", "seconds");
   std::vector<std::pair<double, std::string>> parts;
   for (const auto& [kind, seconds] : result.parts) parts.emplace_back(seconds, kind);
@@ -83,8 +83,8 @@ void printText(const Result& result, const plan::Plan& plan, const profile::Prof
   printWear(result.wear);
   printBaselines(result.baselines, s.timeline.period);
   if (machine.ranks() != plan.ranks())
-    out::printf("\nThe plan is for %lld ranks: sharded bytes were scaled, its memory was not laid out again.\n",
-                static_cast<long long>(plan.ranks()));
+    out::printf("\nThe plan is for %s: sharded bytes were scaled, its memory was not laid out again.\n",
+                counted(plan.ranks(), "rank").c_str());
 }
 
 void printJson(const Result& result, const plan::Plan& plan, const profile::Profile& machine) {
@@ -178,6 +178,7 @@ int simulate(SimulateOptions& o, const options::Given& given) {
   if (given.has("--format") && o.trace.empty()) return misuse("--format is that of --trace FILE");
   Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(o.plan, plan::Undigested::kAccepted);
   if (!plan.ok()) return fail(plan.status().message());
+  if (Status status = requireStep(**plan, o.plan, "to predict"); !status.ok()) return fail(status.message());
   Expected<profile::Profile> machine = schedule::loadProfile(o.profile);
   if (!machine.ok()) return fail(machine.status().message());
   machine = machine->withRanks(o.ranks > 0 ? o.ranks : (*plan)->ranks());

@@ -255,6 +255,9 @@ options::Option reduceRow() {
       "stages 2 and 3, and as last at stages 0 and 1.");
 }
 
+// The maximum of --batch.
+inline constexpr int64_t kMostBatch = int64_t{1} << 32;
+
 // A context with our dialects, for one compilation.
 std::unique_ptr<mlir::MLIRContext> makeContext();
 

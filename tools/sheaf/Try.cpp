@@ -236,7 +236,7 @@ class Trials {
 
 Expected<Trial> tryDivisions(const TrialOptions& options) {
   // For the plans, the data and the gradients.
-  Expected<ScratchFolder> folder = ScratchFolder::make((fs::temp_directory_path() / "sheaf-try-").string());
+  Expected<ScratchFolder> folder = ScratchFolder::makeTemporary("sheaf-try-");
   if (!folder.ok()) return folder.status();
   return Trials(options, *folder).run();
 }
@@ -262,8 +262,7 @@ void printTrial(const Trial& trial) {
     out::printf("  %-22s loss %-12.7g norm of the gradients %.7g\n", step.name.c_str(), step.loss, step.norm);
   const std::string last = cat(trial.steps[1].name, ", and ", trial.steps[2].name);
   if (trial.divisions.empty())
-    out::printf("  %s: %lld gradient%s, equal byte for byte\n", last.c_str(), static_cast<long long>(trial.gradients),
-                trial.gradients == 1 ? "" : "s");
+    out::printf("  %s: %s, equal byte for byte\n", last.c_str(), counted(trial.gradients, "gradient").c_str());
   else
     out::printf("  DIFFERENT: %s: %s\n", last.c_str(), trial.divisions.c_str());
   if (!trial.comparesRows)
@@ -276,8 +275,8 @@ void printTrial(const Trial& trial) {
   if (trial.zero.empty()) return;
   std::vector<std::string> names;
   for (const std::string& name : trial.zero) names.push_back(cat("'", name, "'"));
-  out::printf("  note: %zu of %lld gradients %s zero for these data, so that a first step does not train %s\n",
-              trial.zero.size(), static_cast<long long>(trial.gradients), trial.zero.size() == 1 ? "is" : "are",
+  out::printf("  note: %zu of %s %s zero for these data, so that a first step does not train %s\n", trial.zero.size(),
+              counted(trial.gradients, "gradient").c_str(), trial.zero.size() == 1 ? "is" : "are",
               listText(names, 5).c_str());
 }
 

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "runtime/base/Print.h"
+#include "runtime/base/Text.h"
 #include "runtime/plan/Proof.h"
 #include "tools/sheaf/Command.h"
 
@@ -17,9 +18,8 @@ int verify(VerifyOptions& o, const options::Given&) {
   if (!plan.ok()) return fail(plan.status().message());
   out::printf(
       "%s: no races, no deadlocks, all reads initialised and in bounds, computes what was compiled, ZeRO stage %d, "
-      "%lld rank%s\n",
-      o.plan.c_str(), (*plan)->zero_stage(), static_cast<long long>((*plan)->ranks()),
-      (*plan)->ranks() == 1 ? "" : "s");
+      "%s\n",
+      o.plan.c_str(), (*plan)->zero_stage(), counted((*plan)->ranks(), "rank").c_str());
   return kDone;
 }
 

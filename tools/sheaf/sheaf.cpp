@@ -108,6 +108,8 @@ int run(options::Arguments arguments) {
   if (*form) return help(**form, all);
   if (name == "help") {
     name = arguments.front();
+    if (arguments.size() > 1)
+      return tool::misuse(cat("sheaf help takes one COMMAND: '", name, "' and '", arguments[1], "' are given"));
     arguments = {"--help"};
   }
   for (const tool::Command& command : all)

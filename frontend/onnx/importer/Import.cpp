@@ -11,21 +11,16 @@
 #include "ir/Train/Outputs.h"
 #include "ir/Train/ParameterNames.h"
 #include "ir/Train/StopGradient.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "runtime/base/Decisions.h"
+#include "runtime/base/Text.h"
 
 using namespace mlir;
 
 namespace sheaf::frontend {
 namespace {
-
-std::string describeAll(const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& values) {
-  std::string text;
-  for (int i = 0; i < values.size() && i < 5; ++i) text += (i ? ", " : "") + describe(values[i]);
-  if (values.size() > 5) text += " and " + std::to_string(values.size() - 5) + " more";
-  return text;
-}
 
 // Whether a gradient can pass from a result of the op to this operand.
 bool passesGradient(OpOperand& use) {
@@ -34,6 +29,22 @@ bool passesGradient(OpOperand& use) {
   if (!isFloatTensor(use.get().getType())) return false;
   if (isa<train::LossOp, UnrealizedConversionCastOp>(op)) return true;  // the latter stands in for a node in a survey
   return isa<train::Differentiable>(op) && llvm::any_of(op->getResultTypes(), isFloatTensor);
+}
+
+// "--freeze '.*' freezes all 6 parameters". `unnamed`: so many more are not named by --train.
+std::string whyAllAreFrozen(const ImportOptions& options, int64_t frozen, int64_t unnamed) {
+  auto given = [](const char* option, const std::vector<std::string>& patterns) {
+    std::vector<std::string> all;
+    for (const std::string& pattern : patterns) all.push_back(cat(option, " '", pattern, "'"));
+    return llvm::join(all, " ");
+  };
+  const std::string freeze = given("--freeze", options.freeze);
+  const bool several = options.freeze.size() > 1;
+  if (options.train.empty() && frozen == 1) return freeze + " freezes the only parameter";
+  if (options.train.empty())
+    return cat(freeze, several ? " freeze all " : " freezes all ", counted(frozen, "parameter"));
+  return cat(freeze, several ? " freeze" : " freezes", " all that ", given("--train", options.train), " names, ",
+             counted(frozen, "parameter"), unnamed ? cat("; it does not name the other ", unnamed) : "");
 }
 
 }  // namespace
@@ -80,6 +91,36 @@ void Importer::markNeeded(const std::vector<std::string>& outputs) {
   }
 }
 
+std::string Importer::whyUnmade(StringRef name) const {
+  if (initializers.contains(name) || isMadeByNode(name)) return "";
+  std::vector<std::string> names = namesOfValues();
+  for (const onnx::ValueInfoProto* input : dataInputs) {
+    if (input->name() == name) return "";
+    names.push_back(input->name());
+  }
+  for (const auto& initializer : initializers) names.push_back(initializer.first().str());
+  llvm::erase_if(names, [&](const std::string& other) { return other == name; });
+  return "nothing makes '" + name.str() + "', which is not an input, an initializer or an output of a node" +
+         didYouMean(names, name);
+}
+
+LogicalResult Importer::checkMade() const {
+  llvm::StringSet<> made;
+  for (const onnx::NodeProto* node : nodes)
+    for (const std::string& name : node->output()) made.insert(name);
+  for (const onnx::ValueInfoProto* input : dataInputs) made.insert(input->name());
+  auto isMade = [&](StringRef name) { return name.empty() || made.contains(name) || initializers.contains(name); };
+  for (const std::string& name : results())
+    if (!isMade(name)) return emitError(model.location()) << "output '" << name << "': " << whyUnmade(name);
+  for (auto [i, node] : llvm::enumerate(nodes))
+    for (const std::string& name : node->input())
+      if (needed[i] && !isMade(name))
+        return emitError(locationOf(*node, int64_t(i) + 1))
+               << "node '" << (node->name().empty() && node->output_size() ? node->output(0) : node->name()) << "' ("
+               << node->op_type() << "): " << whyUnmade(name);
+  return success();
+}
+
 LogicalResult Importer::prepare() {
   const onnx::GraphProto& graph = model.graph();
   auto error = [&] { return emitError(model.location()); };
@@ -108,6 +149,7 @@ LogicalResult Importer::prepare() {
   std::vector<const onnx::NodeProto*> used;
   for (auto [i, node] : llvm::enumerate(nodes))
     if (needed[i]) used.push_back(node);
+  if (!surveyor && failed(checkMade())) return failure();
   if (training)
     for (const onnx::NodeProto* node : used)
       for (const std::string& input : node->input())
@@ -136,70 +178,6 @@ LogicalResult Importer::prepare() {
   return success();
 }
 
-LogicalResult Importer::chooseLoss() {
-  const auto& outputs = model.graph().output();
-  auto error = [&] { return emitError(model.location()); };
-  auto find = [&](StringRef name) -> const onnx::ValueInfoProto* {
-    for (const onnx::ValueInfoProto& output : outputs)
-      if (output.name() == name) return &output;
-    return nullptr;
-  };
-  if (model.artifacts()) {
-    if (!options.loss.empty())
-      return error() << "--loss cannot be given: the backward pass in the model is that of its own loss";
-    lossName = model.artifacts()->loss;
-    return success();
-  }
-  if (!options.loss.empty()) {
-    lossName = options.loss;
-    const onnx::ValueInfoProto* output = find(lossName);
-    if (!output) {
-      auto parsed = parseLoss(options.loss, error);
-      if (failed(parsed)) return failure();
-      request = std::move(*parsed);
-      if (request) lossName = request->output, output = find(lossName);
-    }
-    // Any value of the graph will do for a loss that is made here: a graph may give away a softmax alone.
-    const bool inner = request && llvm::any_of(nodes, [&](const onnx::NodeProto* node) {
-                         return llvm::is_contained(node->output(), lossName);
-                       });
-    if (inner) return success();
-    if (!output)
-      return error() << "--loss: '" << lossName << "' is not an output; the outputs are " << describeAll(outputs)
-                     << (isLossFunction(lossName) ? "; write " + lossName + "(OUTPUT)" : "");
-    if (!request && output->type().has_tensor_type() && !isFloatType(output->type().tensor_type().elem_type()))
-      return error() << "the loss " << describe(*output) << " is not of a floating-point type, so it has no gradient";
-    return success();
-  }
-  if (training) {
-    lossName = training->loss();
-    return success();
-  }
-  SmallVector<const onnx::ValueInfoProto*> scalars, candidates;
-  for (const onnx::ValueInfoProto& output : outputs) {
-    const auto& tensor = output.type().tensor_type();
-    bool untyped = !output.type().has_tensor_type() || !tensor.has_shape();
-    bool scalar =
-        untyped ? outputs.size() == 1 : llvm::all_of(tensor.shape().dim(), [](auto& d) { return d.dim_value() == 1; });
-    if (scalar) scalars.push_back(&output);
-    if (scalar && (untyped || isFloatType(tensor.elem_type()))) candidates.push_back(&output);
-  }
-  if (candidates.size() == 1) {
-    lossName = candidates[0]->name();
-    return success();
-  }
-  if (candidates.size() > 1)
-    return error() << "has " << candidates.size() << " outputs that could be the loss: " << describe(*candidates[0])
-                   << ", " << describe(*candidates[1]) << "; choose one with --loss OUTPUT";
-  if (!scalars.empty())
-    return error() << "the only scalar output, " << describe(*scalars[0])
-                   << ", is not of a floating-point type, so it has no gradient; give --loss OUTPUT";
-  return error()
-         << "has no scalar output to minimise; its outputs are " << describeAll(outputs)
-         << ". Give --loss 'cross_entropy(OUTPUT)' or another loss of `sheaf help compile`, or export the model "
-            "with its loss";
-}
-
 FailureOr<Tensor> Importer::importLoss() {
   // Values go with their last use: folded masks are large.
   llvm::StringMap<int64_t> uses;
@@ -223,10 +201,7 @@ FailureOr<Tensor> Importer::importLoss() {
   if (value->unknown) return failure();
   if (!loss) return emit.error() << "is a sequence, not a tensor";
   if (request) {
-    bool taken = root.values.contains(request->target);
-    for (unsigned i = 0; i < step.getNumArguments(); ++i)
-      taken |= step.getArgAttrOfType<StringAttr>(i, "train.name") == request->target;
-    if (taken)
+    if (isTaken(request->target))
       return emit.error() << "the model already has a value named '" << request->target
                           << "'; name the input that --loss adds by target=NAME";
     std::string target;
@@ -240,8 +215,8 @@ FailureOr<Tensor> Importer::importLoss() {
   }
   if (!loss.isFloat()) return emit.error() << "the loss is not of a floating-point type, so it has no gradient";
   if (loss.count() != 1)
-    return emit.error() << "the loss is not a scalar; give a loss of it, such as --loss 'cross_entropy(" << lossName
-                        << ")', or reduce it in the model";
+    return emit.error() << "the loss has the shape " << shapeText(loss.shape()) << ", not that of one number; "
+                        << remedyForShape(loss.rank());
   statePerplexity(loss);
   loss = emit.cast(emit.reshape(loss, {}), builder.getF32Type());
   return loss;
@@ -371,12 +346,14 @@ LogicalResult Importer::finish(const Tensor& loss) {
     else
       uses[update.getParameter()].first = true;
   }
-  int64_t trainable = 0;
+  int64_t trainable = 0, frozen = 0, unnamed = 0;  // frozen by --freeze, not named by --train
   for (auto parameter : llvm::make_early_inc_range(module->getOps<train::ParameterOp>())) {
     auto reason = parameter->getAttrOfType<StringAttr>("train.reason");
     parameter->removeDiscardableAttr("train.reason");
     if (followed.contains(parameter.getSymName())) continue;
     std::string because = reason ? ", " + reason.str() : "";
+    frozen += reason && reason.getValue() == kNamedByFreeze;
+    unnamed += reason && reason.getValue() == kNotNamedByTrain;
     auto it = uses.find(parameter.getSymName());
     if (it == uses.end()) {
       decide(parameter.getSymName() + ": not needed by the loss");
@@ -394,6 +371,7 @@ LogicalResult Importer::finish(const Tensor& loss) {
   listPossibleBuffers();
   warnOfIdleDropouts(*this);
   if (trainable == 0) {
+    if (frozen > 0) return emit.error() << "nothing is trainable: " << whyAllAreFrozen(options, frozen, unnamed);
     auto error = emit.error() << "nothing is trainable: the loss depends on no parameter that may change. ";
     for (auto stop : body.getOps<train::StopGradientOp>())
       if (reached.contains(stop.getResult()))

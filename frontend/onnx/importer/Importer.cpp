@@ -149,7 +149,13 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
   const Operator* op = findOperator(node.domain(), node.op_type(), opset, other);
   if (function == functions.end() && !op) {
     if (surveyor) return surveyor->unsupported(node, opset), failure();
-    auto diagnostic = emit.error() << "the operator is not supported";
+    auto diagnostic = emit.error();
+    if (other && opset == 0)
+      return diagnostic << "the model does not import the domain '" << node.domain()
+                        << "', so the version of the operator is unknown: add the domain to the model's opset_import, "
+                           "as by onnx.helper.make_opsetid('"
+                        << node.domain() << "', " << other->since << ")";
+    diagnostic << "the operator is not supported";
     if (other) {
       diagnostic << " at this opset (it is from " << other->since;
       if (other->last) diagnostic << " to " << other->last;
@@ -200,7 +206,9 @@ void Importer::stopGradients(Node& node) {
 }
 
 GraphValue* Importer::lookup(StringRef name, Scope& scope, const onnx::NodeProto* user, int operand) {
+  bool ofGraph = false;  // not of a function's body
   for (Scope* s = &scope; s; s = s->parent) {
+    ofGraph |= s->root;
     if (auto it = s->values.find(name); it != s->values.end()) return &it->second;
     if (!s->root) continue;
     auto it = initializers.find(name);
@@ -212,7 +220,10 @@ GraphValue* Importer::lookup(StringRef name, Scope& scope, const onnx::NodeProto
     value = GraphValue{tensor, std::nullopt};
     return &value;
   }
-  emit.error() << "the value '" << name << "' is used before it is defined; the graph has a cycle or is not sorted";
+  if (const std::string why = ofGraph ? whyUnmade(name) : ""; !why.empty())
+    emit.error() << why;
+  else
+    emit.error() << "the value '" << name << "' is used before it is defined; the graph has a cycle or is not sorted";
   return nullptr;
 }
 

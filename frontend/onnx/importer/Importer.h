@@ -222,6 +222,15 @@ class Importer {
   mlir::LogicalResult readTrainingForm();
   mlir::LogicalResult prepare();  // what the step consists of: nodes, initializers, inputs
   mlir::LogicalResult chooseLoss();
+  bool isMadeByNode(llvm::StringRef name) const;
+  std::vector<std::string> namesOfValues() const;  // outputs first, then all that nodes make
+  // Fails with an error if the step reads a value of the graph that is not an input, an initializer or an output of a
+  // node.
+  mlir::LogicalResult checkMade() const;
+  // "nothing makes 'Loss'; did you mean 'loss'?", or nothing if something does.
+  std::string whyUnmade(llvm::StringRef name) const;
+  bool isTaken(llvm::StringRef name);
+  std::string remedyForShape(int64_t rank);
   mlir::LogicalResult bindDimensions();  // data inputs become arguments
   mlir::LogicalResult bindConstant(const onnx::ValueInfoProto& input, const KnownInput& known);
   mlir::FailureOr<Tensor> importLoss();
@@ -245,6 +254,11 @@ class Importer {
   bool isWhole(const onnx::ValueInfoProto& input) const;  // the same for all rows
   mlir::LogicalResult bindInput(const onnx::ValueInfoProto& input);
   mlir::LogicalResult splitBatch();
+  std::string divisorsOf(int64_t rows) const;
+  std::string batchOf(int64_t rows) const;
+  int64_t fixedRows(const onnx::ValueInfoProto& input) const;
+  bool isRead(llvm::StringRef name) const;  // by a node that is needed
+  const onnx::ValueInfoProto* otherBatch(const onnx::ValueInfoProto& input) const;
   // The dimension of an input that holds the rows.
   int64_t rowDimension(const onnx::ValueInfoProto& input) const;
   // The place of the rows in an output to which --loss adds a target. A run of 0: no dimension holds them.
@@ -286,6 +300,7 @@ class Importer {
   std::optional<LossRequest> request;                     // how it is made of it
   int64_t batch = 0, rows = 0;  // of the batch, and of the step: the same, or one (takesOneRow)
   bool oneRow = false;
+  int64_t exportedRows = 0;                // the batch that is fixed in the file; 0 if it is dynamic, or one row
   llvm::StringMap<int64_t> rowDimensions;  // by input, where it is not 0
   llvm::StringMap<int64_t> sizes;          // of symbolic dimensions, for one rank
   int64_t countedNodes = 0;                // nodes imported so far, to bound what functions and loops may expand to

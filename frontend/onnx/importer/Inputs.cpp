@@ -1,4 +1,6 @@
 // The inputs of the step: the batch, the dimensions that are bound, and the inputs that are constants.
+#include <algorithm>
+
 #include "frontend/onnx/importer/Importer.h"
 #include "frontend/onnx/ops/RowsFirst.h"
 #include "frontend/onnx/survey/Surveyor.h"
@@ -7,9 +9,26 @@ using namespace mlir;
 
 namespace sheaf::frontend {
 
+// "--ranks 1 or 3": the numbers of ranks nearest to --ranks that so many rows divide into.
+std::string Importer::divisorsOf(int64_t rows) const {
+  if (options.leaves || options.microBatches > 1) return "--ranks, --micro-batches and --leaves that divide it";
+  int64_t below = options.ranks, above = options.ranks;
+  while (rows % below) --below;
+  while (above < rows && rows % above) ++above;
+  return "--ranks " + std::to_string(below) + (above <= rows && above > below ? " or " + std::to_string(above) : "");
+}
+
+// The options that take a batch of so many rows.
+std::string Importer::batchOf(int64_t rows) const {
+  return "--batch " + std::to_string(rows) + (rows % leaves() ? " and " + divisorsOf(rows) : "");
+}
+
 LogicalResult Importer::splitBatch() {
   rows = oneRow ? 1 : batch;
   const int64_t pieces = options.pieces();
+  const StringRef shares = options.leaves             ? " leaves"
+                           : options.microBatches > 1 ? " pieces: --ranks times --micro-batches"
+                                                      : " ranks";
   if (oneRow &&
       (batch % pieces || !llvm::isPowerOf2_64(uint64_t(batch / pieces)) || (options.leaves && options.leaves != batch)))
     emitError(model.location()) << "the graph is fixed to one row, so each row of the batch is a leaf, and --batch "
@@ -18,11 +37,16 @@ LogicalResult Importer::splitBatch() {
                                                    : Twine(pieces) + " times a power of two")
                                 << ": give --batch " << (options.leaves ? options.leaves : pieces)
                                 << ", or export the model with a dynamic batch";
+  else if (batch % leaves() && exportedRows > 0 && batch == exportedRows)
+    emitError(model.location()) << "the batch of " << batch << " rows that the model was exported for does not divide "
+                                << "into " << options.shares() << shares << ": give " << divisorsOf(batch)
+                                << ", or export it with a dynamic batch";
+  else if (batch % leaves() && exportedRows > 0)
+    emitError(model.location()) << "--batch " << batch << " does not divide into " << options.shares() << shares
+                                << ", and the model was exported for a batch of " << exportedRows << " rows: give "
+                                << batchOf(exportedRows) << ", or export it with a dynamic batch";
   else if (batch % leaves())
-    emitError(model.location()) << "--batch " << batch << " does not divide into " << options.shares()
-                                << (options.leaves             ? " leaves"
-                                    : options.microBatches > 1 ? " pieces: --ranks times --micro-batches"
-                                                               : " ranks")
+    emitError(model.location()) << "--batch " << batch << " does not divide into " << options.shares() << shares
                                 << ": give --batch "
                                 << (batch > leaves() ? std::to_string(batch / leaves() * leaves()) + " or " : "")
                                 << (batch / leaves() + 1) * leaves();
@@ -60,16 +84,20 @@ int64_t Importer::rowDimension(const onnx::ValueInfoProto& input) const {
 //  - it comes first in no input, and all of their first dimensions are fixed, to the batch or to one example:
 //    [8, sequence], [1, sequence] with --batch 8.
 LogicalResult Importer::findRows(const llvm::StringSet<>& read) {
+  llvm::StringSet<> named;
   for (const auto& [name, dimension] : options.rows) {
     auto input = llvm::find_if(dataInputs, [&](const auto* info) { return info->name() == name; });
     const bool found = input != dataInputs.end();
     const int64_t rank = found ? (*input)->type().tensor_type().shape().dim_size() : 0;
-    if (found && dimension < rank) {
+    const bool twice = !named.insert(name).second;
+    if (found && dimension < rank && !twice) {
       rowDimensions[name] = dimension;
       continue;
     }
     auto error = emitError(model.location()) << "--rows " << name << "=" << dimension << ": ";
-    found ? error << "the input has " << rank << " dimensions, counted from 0" : error << "the model has no such input";
+    twice   ? error << "--rows names the input '" << name << "' twice"
+    : found ? error << "the input has " << rank << " dimensions, counted from 0"
+            : error << "the model has no such input";
     if (!surveyor) return failure();
   }
   if (!options.rows.empty()) return success();
@@ -177,8 +205,11 @@ LogicalResult Importer::bindDimensions() {
     if (read.contains(input->name()) && !isWhole(*input))
       oneRow &= shape.dim_size() && shape.dim(int(rowDimension(*input))).dim_value() == 1;
   }
+  for (const onnx::ValueInfoProto* input : dataInputs)
+    if (read.contains(input->name()) && !isWhole(*input) && exportedRows < 2) exportedRows = fixedRows(*input);
   batch = options.batch ? options.batch : oneRow ? options.shares() : 0;
   oneRow &= batch > 1;
+  if (exportedRows < 2 || evaluates()) exportedRows = 0;
   if (batch && failed(splitBatch())) return failure();
 
   const auto count = llvm::count_if(dataInputs, [&](const auto* input) { return read.contains(input->name()); });
@@ -205,12 +236,41 @@ LogicalResult Importer::bindDimensions() {
         "the graph is fixed to one row: each row of the batch is a leaf, and the loss is the mean of the rows' "
         "losses, also where it counts labels");
   }
+  known.erase("");
+  std::vector<std::string> names;
+  for (StringRef name : known.keys()) names.push_back(name.str());
+  std::sort(names.begin(), names.end());
   for (const auto& [name, size] : options.bind)
     if (!known.contains(name)) {
-      error() << "--bind " << name << ": no input has a dimension of that name";
+      error() << "--bind " << name << ": no input has a dimension of that name; "
+              << (names.empty() ? std::string("no dimension of an input has a name")
+                                : "there are " + listNames(names) + didYouMean(names, name));
       if (!surveyor) return failure();
     }
   return success();
+}
+
+bool Importer::isRead(StringRef name) const {
+  bool read = false;
+  for (auto [i, node] : llvm::enumerate(nodes))
+    if (needed[i]) forEachInput(*node, [&](StringRef input) { read |= input == name; });
+  return read;
+}
+
+// An input that was exported for another batch; null if there is none.
+const onnx::ValueInfoProto* Importer::otherBatch(const onnx::ValueInfoProto& input) const {
+  for (const onnx::ValueInfoProto* other : dataInputs)
+    if (const int64_t rows = fixedRows(*other);
+        rows > 0 && rows != fixedRows(input) && !isWhole(*other) && isRead(other->name()))
+      return other;
+  return nullptr;
+}
+
+// The batch that an input was exported for; 0 if that is dynamic.
+int64_t Importer::fixedRows(const onnx::ValueInfoProto& input) const {
+  const auto& shape = input.type().tensor_type().shape();
+  const int64_t dimension = rowDimension(input);
+  return dimension < shape.dim_size() ? shape.dim(int(dimension)).dim_value() : 0;
 }
 
 // Binds the dimension of an input that holds the batch. `orConstant` ends an error.
@@ -243,8 +303,12 @@ LogicalResult Importer::bindRows(const onnx::ValueInfoProto& input, StringRef or
   if (options.form == Form::kEvaluation)
     error() << " was exported for a batch of " << dim.dim_value() << " rows, and an evaluation takes the " << rows
             << " of a micro-batch: leave out --micro-batches, or export it with a dynamic batch" << orConstant;
+  else if (const onnx::ValueInfoProto* other = otherBatch(input))
+    error() << " was exported for a batch of " << dim.dim_value() << " rows, and input " << describe(*other) << " for "
+            << fixedRows(*other) << ": export the model with one batch for both, or give --rows INPUT=D if dimension D "
+            << "holds the rows" << orConstant;
   else
-    error() << " was exported for a batch of " << dim.dim_value() << " rows; give --batch " << dim.dim_value()
+    error() << " was exported for a batch of " << dim.dim_value() << " rows; give " << batchOf(dim.dim_value())
             << ", or export it with a dynamic batch" << orConstant;
   if (!surveyor) return failure();
   rows = dim.dim_value();

@@ -14,6 +14,7 @@
 #include "llvm/Support/Path.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/Location.h"
+#include "runtime/base/Text.h"
 
 using namespace mlir;
 
@@ -69,6 +70,16 @@ std::string listNames(ArrayRef<std::string> names, size_t most) {
   std::string text;
   for (const std::string& name : names.take_front(most)) text += (text.empty() ? "'" : ", '") + name + "'";
   return names.size() > most ? text + " and " + std::to_string(names.size() - most) + " more" : text;
+}
+
+std::string didYouMean(const std::vector<std::string>& names, StringRef name) {
+  // Names of a letter or two are near to all others of the kind.
+  constexpr size_t kLeast = 3;
+  std::string near;
+  for (const std::string& other : names)
+    if (near.empty() && name.equals_insensitive(other)) near = other;
+  if (near.empty() && name.size() >= kLeast) near = nearest(name.str(), names);
+  return near.empty() || near == name ? "" : "; did you mean '" + near + "'?";
 }
 
 namespace {

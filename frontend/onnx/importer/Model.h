@@ -42,6 +42,8 @@ bool isFloatType(int32_t dataType);
 std::string describe(const onnx::ValueInfoProto& value);
 // "'a', 'b' and 3 more": so many names, quoted.
 std::string listNames(llvm::ArrayRef<std::string> names, size_t most = 4);
+// "; did you mean 'loss'?", or nothing if none of the names is near.
+std::string didYouMean(const std::vector<std::string>& names, llvm::StringRef name);
 
 // Of a node: the expression of torch.export that it was made from.
 constexpr llvm::StringRef kFxNode = "pkg.torch.onnx.fx_node";

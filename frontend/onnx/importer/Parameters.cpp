@@ -393,13 +393,13 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
     if (!train.empty()) {
       bool chosen = matches(train, role.name, 0);
       role.mayBeBuffer &= !chosen;
-      if (!chosen && role.trainable) role.reason = "not named by --train";
+      if (!chosen && role.trainable) role.reason = kNotNamedByTrain;
       role.trainable = chosen;
       role.parameter |= chosen;
     }
     if (matches(freeze, role.name, train.size()) && role.parameter) {
       role.trainable = false;
-      role.reason = "named by --freeze";
+      role.reason = kNamedByFreeze;
     }
   };
   for (auto& entry : roles) {
@@ -430,8 +430,7 @@ std::string Parameters::suggestionFor(const std::string& text) const {
     StringRef(name).split(words, '.');
     for (StringRef word : words) parts.push_back(word.str());
   }
-  const std::string near = nearest(text, parts);
-  return cat("; the parameters are ", listText(names), near.empty() ? "" : cat("; did you mean '", near, "'?"));
+  return cat("; the parameters are ", listText(names), didYouMean(parts, text));
 }
 
 const ParameterRole& Parameters::role(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand) const {

@@ -35,6 +35,7 @@ struct ParameterRole {
 };
 
 inline constexpr llvm::StringRef kStatistics = "running statistics";
+inline constexpr char kNamedByFreeze[] = "named by --freeze", kNotNamedByTrain[] = "not named by --train";
 void markRunningStatistics(ParameterRole& role);
 
 // Decides from the exporter's metadata (see docs/onnx.md), or, where there is none, from types and ranks alone.

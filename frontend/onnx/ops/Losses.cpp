@@ -10,6 +10,7 @@
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
 #include "runtime/base/MappedFile.h"
+#include "runtime/base/Text.h"
 #include "runtime/io/Npy.h"
 
 using namespace mlir;
@@ -74,6 +75,10 @@ Tensor crossEntropy(LossTerm& l) {
   Emitter& e = l.e;
   int64_t classes = l.x.shape().back(), ignore = int64_t(l.number("ignore_index"));
   if (classes == 0) return e.error() << "has no classes", Tensor();
+  if (classes == 1)
+    return e.error() << "has a single class, of which the cross entropy is always 0: give --loss 'bce_with_logits("
+                     << l.request.output << ")', or name the dimension of the classes by axis=N",
+           Tensor();
   Tensor logits = e.reshape(l.x, {l.x.count() / classes, classes}), labels = e.reshape(l.t, {l.t.count(), 1});
   Tensor rows = crossEntropyRows(e, logits, labels, ignore), classWeights = l.vector("weight", classes);
   if (!rows) return {};
@@ -262,15 +267,19 @@ FailureOr<std::optional<LossRequest>> parseLoss(StringRef text, llvm::function_r
   auto wrong = [&] { return error() << "--loss " << text << ": "; };
   text = text.trim();
   auto [name, rest] = text.split('(');
-  if (rest.empty() || !rest.consume_back(")")) return std::optional<LossRequest>();
+  if (rest.empty()) return std::optional<LossRequest>();
+  const bool closed = rest.consume_back(")");
   LossRequest request;
   for (const LossKind& kind : kKinds)
     if (kind.name == name.trim()) request.kind = &kind;
   if (!request.kind) {
     InFlightDiagnostic diagnostic = wrong() << "there is no loss '" << name.trim() << "'; take one of ";
     llvm::interleaveComma(ArrayRef(kKinds), diagnostic, [&](const LossKind& kind) { diagnostic << kind.name; });
-    return diagnostic;
+    std::vector<std::string> names;
+    for (const LossKind& kind : kKinds) names.push_back(kind.name.str());
+    return diagnostic << didYouMean(names, lowerCase(name.trim().str()));
   }
+  if (!closed) return wrong() << "the closing ) is missing";
   SmallVector<StringRef> parts;
   rest.split(parts, ',');
   request.output = parts.front().trim().str();
@@ -313,21 +322,55 @@ FailureOr<std::optional<LossRequest>> parseLoss(StringRef text, llvm::function_r
 
 namespace {
 
-// Whether a value is the result of a softmax, as one operator or written out.
-bool isSoftmax(const Tensor& x) {
-  Value v = x.value();
+// Finds the function that squashes the numbers of an output: by the graph's nodes, or by the ops that they have become,
+// which also shows what is inside functions. Then the operand has no name.
+std::optional<Squashed> squashedOutput(const Model& model, StringRef name, const Tensor& output) {
+  if (std::optional<Squashed> known = squashed(model, name)) return known;
+  Value v = output.value();
   while (auto reshape = v ? v.getDefiningOp<train::ReshapeOp>() : train::ReshapeOp()) v = reshape.getOperand();
-  if (!v) return false;
-  if (v.getDefiningOp<train::SoftmaxOp>()) return true;
+  if (!v) return std::nullopt;
   auto div = v.getDefiningOp<train::DivOp>();
-  return div && div.getLhs().getDefiningOp<train::ExpOp>();
+  if (v.getDefiningOp<train::SoftmaxOp>() || (div && div.getLhs().getDefiningOp<train::ExpOp>()))
+    return Squashed{Squashing::softmax, ""};
+  if (v.getDefiningOp<train::LogSoftmaxOp>()) return Squashed{Squashing::logSoftmax, ""};
+  if (v.getDefiningOp<train::SigmoidOp>()) return Squashed{Squashing::sigmoid, ""};
+  return std::nullopt;
 }
 
-// Whether a value is the result of a sigmoid.
-bool isSigmoid(const Tensor& x) {
-  Value v = x.value();
-  while (auto reshape = v ? v.getDefiningOp<train::ReshapeOp>() : train::ReshapeOp()) v = reshape.getOperand();
-  return v && v.getDefiningOp<train::SigmoidOp>();
+StringRef nameOf(Squashing by) {
+  switch (by) {
+    case Squashing::softmax:
+      return "softmax";
+    case Squashing::logSoftmax:
+      return "log-softmax";
+    case Squashing::sigmoid:
+      return "sigmoid";
+    case Squashing::logSigmoid:
+      return "log-sigmoid";
+  }
+  llvm_unreachable("every function has a case");
+}
+
+// Refuses the logits of a loss that are squashed already, and log-probabilities that are none. A log-softmax changes
+// nothing of a cross entropy.
+LogicalResult checkOperand(Importer& importer, const LossRequest& request, const Tensor& output) {
+  const auto build = request.kind->build;
+  const bool takesLogits = build == crossEntropy || build == bceWithLogits;
+  const std::optional<Squashed> from = squashedOutput(importer.model, request.output, output);
+  if (!from || (!takesLogits && build != klDiv)) return success();
+  const bool probabilities = from->by == Squashing::softmax || from->by == Squashing::sigmoid;
+  if (build == klDiv && !probabilities) return success();
+  if (build == crossEntropy && from->by == Squashing::logSoftmax) return success();
+  const std::string operand = from->operand.empty() ? "VALUE" : from->operand, name = request.kind->name.str();
+  const bool classes = from->by == Squashing::softmax || from->by == Squashing::logSoftmax;
+  const std::string usual = classes ? "cross_entropy" : "bce_with_logits";
+  InFlightDiagnostic error = importer.emit.error() << "is a " << nameOf(from->by) << " already, and " << name;
+  if (build == klDiv)
+    return error << " takes logarithms of probabilities: export the model with a log-" << nameOf(from->by)
+                 << " in its place, or give --loss '" << usual << "(" << operand << ")'";
+  error << " takes what goes into it: give --loss '" << usual << "(" << operand << ")'";
+  if (usual != name) error << " or '" << name << "(" << operand << ")'";
+  return error << "; any value of the graph can be named";
 }
 
 // Adds the input that an output of `type`, without its classes, is compared with. Its data have the rows first: an
@@ -354,20 +397,7 @@ Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& o
   Emitter& e = importer.emit;
   LossTerm term{importer, e, request, output, {}};
   if (!output.isFloat()) return e.error() << "is not of a floating-point type, so it has no gradient", Tensor();
-  if (request.kind->labels && isSoftmax(output)) {
-    const std::string operand = softmaxOperand(importer.model, request.output).value_or("VALUE");
-    return e.error() << "is a softmax already, and " << request.kind->name << " takes what goes into it: give --loss '"
-                     << request.kind->name << "(" << operand << ")'; any value of the graph can be named",
-           Tensor();
-  }
-  if (request.kind->build == bceWithLogits && isSigmoid(output)) {
-    std::string operand = "VALUE";
-    for (const onnx::NodeProto& node : importer.model.graph().node())
-      if (node.op_type() == "Sigmoid" && llvm::is_contained(node.output(), request.output)) operand = node.input(0);
-    return e.error() << "is a sigmoid already, and " << request.kind->name << " takes what goes into it: give --loss '"
-                     << request.kind->name << "(" << operand << ")'; any value of the graph can be named",
-           Tensor();
-  }
+  if (failed(checkOperand(importer, request, output))) return {};
   int64_t rank = output.rank(), least = request.kind->labels ? 2 : 1;
   if (rank < least)
     return e.error() << request.kind->name << " takes an output of at least " << least << " dimension"

@@ -25,9 +25,9 @@ struct LossRequest {
   std::string text() const;
 };
 
-// Reads KIND(OUTPUT, KEY=VALUE, ...). Nothing if the text has no such form; failure after an error.
 // True of a loss's name without an operand, as in "mse".
 bool isLossFunction(llvm::StringRef name);
+// Reads KIND(OUTPUT, KEY=VALUE, ...). Nothing if the text has no such form; failure after an error.
 mlir::FailureOr<std::optional<LossRequest>> parseLoss(llvm::StringRef text,
                                                       llvm::function_ref<mlir::InFlightDiagnostic()> error);
 

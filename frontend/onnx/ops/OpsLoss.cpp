@@ -1,6 +1,7 @@
 // Cross entropy and negative log-likelihood.
 #include "frontend/onnx/importer/Importer.h"
 #include "frontend/onnx/importer/Labels.h"
+#include "runtime/base/Text.h"
 
 using namespace mlir;
 
@@ -55,6 +56,21 @@ Tensor reduceRows(Emitter& e, const Tensor& losses, const Tensor& labels, const 
   return reduction == "mean" ? meanRows(e, weighted, weights) : e.reshape(e.reduce(Kind::sum, weighted, {0}), {});
 }
 
+// Refuses labels that are not integers of the shape `expected`.
+LogicalResult labelsError(Node& n, ArrayRef<int64_t> expected) {
+  const std::string& name = n.proto.input(1);
+  const bool isInput =
+      llvm::any_of(n.importer.model.graph().input(), [&](const auto& input) { return input.name() == name; });
+  const bool isGiven =
+      llvm::any_of(n.importer.options.constants, [&](const KnownInput& known) { return known.name == name; });
+  std::string type;
+  llvm::raw_string_ostream(type) << n.input(1).elementType();
+  return n.error() << "takes integer labels of the shape " << shapeText(expected)
+                   << ", which is that of the scores without the classes; " << (isInput ? "the input '" : "'") << name
+                   << "'" << (isGiven ? ", given by --const," : "") << " is " << type << shapeText(n.input(1).shape())
+                   << (isGiven ? ": give it as data, by `sheaf-run --data`" : ": export the model with such labels");
+}
+
 LogicalResult loss(Node& n, bool logits) {
   Emitter& e = n.emit;
   Tensor scores = n.input(0), labels = n.input(1), weights = n.input(2);
@@ -63,7 +79,7 @@ LogicalResult loss(Node& n, bool logits) {
   Shape expected(scores.shape());
   expected.erase(expected.begin() + 1);
   if (labels.shape() != ArrayRef<int64_t>(expected) || labels.isFloat() || labels.isBool())
-    return n.error() << "takes integer labels of the scores' shape without the classes";
+    return labelsError(n, expected);
   if (weights &&
       (weights.rank() != 1 || weights.dim(0) != scores.dim(1) || weights.elementType() != scores.elementType()))
     return n.error() << "takes one weight per class";

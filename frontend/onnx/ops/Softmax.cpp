@@ -11,31 +11,76 @@ namespace sheaf::frontend {
 static constexpr StringRef kSameNumbers[] = {"Reshape", "Squeeze",  "Unsqueeze", "Flatten",
                                              "Expand",  "Identity", "Cast"};
 
-std::optional<std::string> softmaxOperand(const Model& model, StringRef value) {
-  llvm::StringMap<const onnx::NodeProto*> producers;
-  for (const onnx::NodeProto& node : model.graph().node())
-    for (const std::string& output : node.output()) producers[output] = &node;
-  auto producer = [&](StringRef name) {
+namespace {
+
+// The nodes of a graph by what they make.
+class Producers {
+ public:
+  explicit Producers(const Model& model) : nodes(model.graph().node_size()) {
+    for (const onnx::NodeProto& node : model.graph().node())
+      for (const std::string& output : node.output()) producers[output] = &node;
+  }
+
+  // The node that makes a value's numbers and has an operand; null if there is none.
+  const onnx::NodeProto* of(StringRef name) const {
     const onnx::NodeProto* node = producers.lookup(name);
-    for (int64_t hops = 0; node && hops < model.graph().node_size(); ++hops) {
+    for (int64_t hops = 0; node && hops < nodes; ++hops) {
       if (!llvm::is_contained(kSameNumbers, StringRef(node->op_type())) || node->input_size() == 0) break;
       node = producers.lookup(node->input(0));
     }
-    return node;
-  };
-  const onnx::NodeProto* node = producer(value);
-  if (!node || node->input_size() == 0) return std::nullopt;
-  if (node->op_type() == "Softmax") return node->input(0);
-  const onnx::NodeProto* exponential = node->op_type() == "Div" ? producer(node->input(0)) : nullptr;
-  if (!exponential || exponential->op_type() != "Exp" || exponential->input_size() == 0) return std::nullopt;
-  const onnx::NodeProto* shifted = producer(exponential->input(0));
-  if (!shifted || shifted->op_type() != "Sub" || shifted->input_size() != 2) return exponential->input(0);
+    return node && node->input_size() ? node : nullptr;
+  }
+  // The same if it is the operator `type`.
+  const onnx::NodeProto* of(StringRef name, StringRef type) const {
+    const onnx::NodeProto* node = of(name);
+    return node && node->op_type() == type ? node : nullptr;
+  }
+
+ private:
+  int64_t nodes;
+  llvm::StringMap<const onnx::NodeProto*> producers;
+};
+
+// The operand of the softmax that a division writes out.
+std::optional<std::string> writtenSoftmaxOperand(const Producers& producers, const onnx::NodeProto& division) {
+  const onnx::NodeProto* exponential = producers.of(division.input(0), "Exp");
+  if (!exponential) return std::nullopt;
+  const onnx::NodeProto* shifted = producers.of(exponential->input(0), "Sub");
+  if (!shifted || shifted->input_size() != 2) return exponential->input(0);
   // JAX takes the maximum of that and of its initial value.
-  auto isMaximum = [&](const onnx::NodeProto* of) { return of && of->op_type() == "ReduceMax"; };
-  const onnx::NodeProto* by = producer(shifted->input(1));
-  const bool initial = by && by->op_type() == "Max" &&
-                       llvm::any_of(by->input(), [&](const std::string& name) { return isMaximum(producer(name)); });
-  return isMaximum(by) || initial ? shifted->input(0) : exponential->input(0);
+  auto isMaximum = [&](StringRef name) { return producers.of(name, "ReduceMax") != nullptr; };
+  const onnx::NodeProto* by = producers.of(shifted->input(1), "Max");
+  const bool initial = by && llvm::any_of(by->input(), isMaximum);
+  return isMaximum(shifted->input(1)) || initial ? shifted->input(0) : exponential->input(0);
+}
+
+std::optional<Squashed> squashedBy(const Producers& producers, const onnx::NodeProto* node) {
+  if (!node) return std::nullopt;
+  const std::string& type = node->op_type();
+  if (type == "Softmax") return Squashed{Squashing::softmax, node->input(0)};
+  if (type == "LogSoftmax") return Squashed{Squashing::logSoftmax, node->input(0)};
+  if (type == "Sigmoid") return Squashed{Squashing::sigmoid, node->input(0)};
+  if (type == "Div")
+    if (auto operand = writtenSoftmaxOperand(producers, *node)) return Squashed{Squashing::softmax, *operand};
+  // log_sigmoid(x) = -softplus(-x)
+  if (type == "Neg")
+    if (const onnx::NodeProto* softplus = producers.of(node->input(0), "Softplus"))
+      if (const onnx::NodeProto* negated = producers.of(softplus->input(0), "Neg"))
+        return Squashed{Squashing::logSigmoid, negated->input(0)};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Squashed> squashed(const Model& model, StringRef value) {
+  const Producers producers(model);
+  const onnx::NodeProto* node = producers.of(value);
+  if (!node || node->op_type() != "Log") return squashedBy(producers, node);
+  std::optional<Squashed> inner = squashedBy(producers, producers.of(node->input(0)));
+  if (!inner) return std::nullopt;
+  if (inner->by == Squashing::softmax) return Squashed{Squashing::logSoftmax, inner->operand};
+  if (inner->by == Squashing::sigmoid) return Squashed{Squashing::logSigmoid, inner->operand};
+  return std::nullopt;
 }
 
 }  // namespace sheaf::frontend

@@ -1,4 +1,4 @@
-// Softmax among the nodes of a graph, as one operator or written out.
+// Softmax and sigmoid among the nodes of a graph, as one operator or written out.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,16 @@
 
 namespace sheaf::frontend {
 
-// The name of the value that a softmax is computed from, if `value` is the result of one, perhaps reshaped or cast.
-// Written out as exp(x - max(x)) / sum, that value is x.
-std::optional<std::string> softmaxOperand(const Model& model, llvm::StringRef value);
+enum class Squashing { softmax, logSoftmax, sigmoid, logSigmoid };
+
+// A value that is a function of logits, and the name of these.
+struct Squashed {
+  Squashing by;
+  std::string operand;
+};
+
+// Nothing if `value` is not the result of such a function, perhaps reshaped or cast. The operand of a softmax that is
+// written out as exp(x - max(x)) / sum is x.
+std::optional<Squashed> squashed(const Model& model, llvm::StringRef value);
 
 }  // namespace sheaf::frontend

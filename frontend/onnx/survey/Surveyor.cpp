@@ -166,10 +166,12 @@ std::vector<std::string> Surveyor::outputs(const Importer& importer) {
     int rank = tensor.shape().dim_size();
     if (!output.type().has_tensor_type() || !isFloat || !tensor.has_shape()) continue;
     if (rank == 0) survey.losses.push_back(output.name());
-    // Cross entropy takes what goes into a softmax.
+    // Cross entropies take what goes into a softmax or a sigmoid.
+    const std::optional<Squashed> from = squashed(importer.model, output.name());
+    const bool binary = from && (from->by == Squashing::sigmoid || from->by == Squashing::logSigmoid);
     if (rank >= 2)
-      survey.losses.push_back("cross_entropy(" + softmaxOperand(importer.model, output.name()).value_or(output.name()) +
-                              ")");
+      survey.losses.push_back((binary ? "bce_with_logits(" : "cross_entropy(") +
+                              (from ? from->operand : output.name()) + ")");
     if (rank >= 1) survey.losses.push_back("mse(" + output.name() + ")");
   }
   return names;

@@ -206,6 +206,12 @@ Expected<Launch> findLaunch(const Environment& environment) {
     if (launch.size > 1) SHEAF_RETURN_IF_ERROR(findRendezvous(reader, names, launch));
     return launch;
   }
+  // A Job that is not Indexed: each of its pods would train alone, into the same files.
+  if (const char* processes = reader.find("SHEAF_PROCESSES"); processes && std::string_view(processes) != "1")
+    return Status::error(cat(
+        "SHEAF_PROCESSES is '", processes, "', but nothing numbers the processes: JOB_COMPLETION_INDEX is not set, ",
+        "nor are variables of another launcher. Set completionMode: Indexed in the Job; torchrun, mpirun and srun ",
+        "need no SHEAF_PROCESSES"));
   return launch;
 }
 

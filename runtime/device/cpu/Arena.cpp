@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "runtime/base/HugePages.h"
+#include "runtime/base/ResourceErrors.h"
 
 namespace sheaf::cpu {
 namespace {
@@ -40,8 +41,8 @@ Expected<std::unique_ptr<Arena>> Arena::create(uint64_t bytes, bool poison) {
   const uint64_t mapped = pages(bytes, poison);
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
-    return Status::error("cannot map an arena of " + std::to_string(bytes) + " bytes: " + std::strerror(errno) +
-                         "; use more ranks, a higher ZeRO stage or a smaller batch");
+    return Status::error("cannot map an arena of " + std::to_string(bytes) + " bytes: " + std::strerror(errno) + "; " +
+                         memoryRemedy("use more ranks, a higher ZeRO stage or a smaller batch"));
   // Only advice: without huge pages the step is slower but the same.
   if (mapped >= kHugeBytes) madvise(memory, mapped, MADV_HUGEPAGE);
   if (poison) std::memset(memory, kPattern, mapped);

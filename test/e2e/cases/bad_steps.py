@@ -81,4 +81,10 @@ def stopped(session, cause):
         where = session.folder()
         done = session.call("sheaf-run", plan, *data, "--steps", STEPS, "--save", where / "w")
         expect_short_error(done, [f"step {BAD}", CAUSES[cause], "--on-nan skip"])
+        expect("the initial weights" not in done.err, done.err)
         expect("loss scale" not in done.err and not (where / "w").exists(), done.err)
+    # A first step that is bad has another reason than the learning rate.
+    where = session.folder()
+    write_npy(where / "x.npy", "<f4", (BATCH * STEPS, 4), array.array("f", [math.nan] * 4 * BATCH * STEPS).tobytes())
+    done = session.call("sheaf-run", plan, "--data", f"x={where / 'x.npy'}", *data[2:], "--steps", STEPS)
+    expect_short_error(done, ["step 0", "the data or the initial weights may hold a NaN", "--lr", "--on-nan skip"])

@@ -100,6 +100,10 @@ def missing_weights(session):
     report, text = check(session, path, *BATCH, code=1)
     expect(report["missing_files"] == [{"file": "far.data", "parameters": 1, "bytes": 48, "exists": False}], report["missing_files"])
     expect("fit" in report and "sheaf init" in text, "no memory, or no remedy")
+    plan = path.with_name("far.plan")
+    said = session.succeed("sheaf", "compile", path, "-o", plan, *BATCH).err
+    expect(f"warning: far.data, which has 1 parameter, is missing from {path.parent}/" in said and f"`sheaf init {plan} -o W.safetensors`" in said, said)
+    expect(f"next: sheaf-run {plan} --weights W.safetensors --data" in said, f"the next command would fail: {said}")
     path.with_name("far.data").write_bytes(bytes(40))
     report, text = check(session, path, *BATCH, code=1)
     expect(report["missing_files"][0]["exists"] and "far.data has 40 bytes" in text and "truncated" in text, "a file that is too short is not named")

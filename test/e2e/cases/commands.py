@@ -18,6 +18,7 @@ PHASES = {"import": "train.cross_entropy", "train": "train.update", "zero": "zer
 def cases(session):
     for phase in PHASES:
         yield Case(f"commands/compile-to/{phase}", lambda p=phase: compile_to(session, p))
+    yield Case("commands/pipeline-page", lambda: pipeline_page(session))
     for name, ranks, zero in (("mlp-adamw", 1, 0), ("mlp-momentum", 4, 3), ("gpt2-tiny", 4, 3), ("llama-tiny", 2, 1)):
         yield Case(f"commands/text-round-trip/{name}", lambda n=name, r=ranks, z=zero: text_round_trip(session, n, r, z))
     yield Case("commands/assemble-an-edit", lambda: assemble_an_edit(session))
@@ -58,6 +59,30 @@ def compile_to(session, phase):
     for later in phases[phases.index(phase) + 1:-1]:
         expect(PHASES[later] not in text, f"{PHASES[later]}, of the phase {later}, is in the text")
     session.succeed("sheaf-opt", out, "-o", out.with_suffix(".mlir"))
+
+
+def pipeline_page(session):
+    """docs/pipeline.md shows lines, in their order, of what each phase writes and of the plan's summary. `...` stands for what it
+    leaves out; the memory of libraries depends on the processor."""
+    page, where = (ROOT / "docs" / "pipeline.md").read_text(), session.folder()
+    command = re.search(r"^```\n(sheaf compile .*)\n```$", page, re.MULTILINE).group(1).split()[1:]
+
+    def compiled(name, *more):
+        session.succeed("sheaf", *(name if argument == "mlp.plan" else argument for argument in command), *more, cwd=ROOT)
+        return name
+
+    for phase in ("import", "train", "zero", "fuse", "plan", "emit"):
+        section = re.search(rf"^## {phase}: .*?(?=^## )", page, re.MULTILINE | re.DOTALL).group()
+        shown = re.search(r"^```(?:mlir)?\n(.*?)^```$", section, re.MULTILINE | re.DOTALL).group(1)
+        if phase == "emit":
+            text = session.succeed("sheaf", "inspect", compiled(where / "mlp.plan")).out
+        else:
+            text = compiled(where / f"{phase}.mlir", "--compile-to", phase).read_text()
+        rest = iter([" ".join(line.split()) for line in text.splitlines()])
+        for line in shown.splitlines():
+            pattern = re.escape(" ".join(line.split())).replace(r"\.\.\.", ".*")
+            pattern = re.sub(r"at\\ most\\ .*\\ in\\ libraries", "at most .* in libraries", pattern)
+            expect(any(re.fullmatch(pattern, written) for written in rest), f"docs/pipeline.md shows this line of the phase {phase}, which is not written, or not there:\n{line}")
 
 
 def text_round_trip(session, name, ranks, zero):

@@ -37,13 +37,25 @@ def models():
                          [value("x", FLOAT, ["N", 4])], [value("loss", INT64, [])], [weight("w", [4, 3], [0.5] * 12)])
     no_loss = model([node("MatMul", ["x", "w"], ["y"])], [value("x", FLOAT, ["N", 4])], [value("y", FLOAT, ["N", 3])],
                     [weight("w", [4, 3], [0.5] * 12)])
+    one_class = model([node("MatMul", ["x", "w"], ["y"])], [value("x", FLOAT, ["N", 4])], [value("y", FLOAT, ["N", 1])],
+                      [weight("w", [4, 1], [0.5] * 4)])
+    unmade = model([node("MatMul", ["x", "w"], ["h"]), node("ReduceMean", ["h"], ["loss"], keepdims=0)],
+                   [value("x", FLOAT, ["N", 4])], [value("Loss", FLOAT, [])], [weight("w", [4, 3], [0.5] * 12)])
     return {
         "unknown-operator": (linear("Frobnicate"), batch, ["Frobnicate", "second", "18"]),
         "unknown-domain": (linear("Relu", domain="com.example"), batch, ["com.example", "second"]),
         "no-loss": (no_loss, batch, ["--loss"]),
         "integer-loss": (integer_loss, batch + ["--loss", "loss"], ["loss"]),
+        "loss-misspelt": (good, batch + ["--loss", "los"], ["did you mean 'loss'?"]),
+        "loss-function-misspelt": (good, batch + ["--loss", "CrossEntropy(h)"], ["there is no loss 'CrossEntropy'", "did you mean 'cross_entropy'?"]),
+        "loss-without-its-end": (good, batch + ["--loss", "cross_entropy(h"], ["closing ) is missing"]),
+        "loss-target-is-a-weight": (no_loss, batch + ["--loss", "cross_entropy(y,target=w)"], ["already has a value named 'w'", "target=NAME"]),
+        "loss-of-one-class": (one_class, batch + ["--loss", "cross_entropy(y)"], ["a single class", "bce_with_logits(y)"]),
+        "loss-that-nothing-makes": (unmade, ["--batch", "3", "--ranks", "2"], ["output 'Loss': nothing makes 'Loss'", "did you mean 'loss'?"]),
+        "rows-twice": (good, batch + ["--rows", "x=0", "--rows", "x=0"], ["--rows names the input 'x' twice"]),
+        "fixed-batch-that-does-not-divide": (linear(batch=3), ["--ranks", "2"], ["batch of 3 rows", "--ranks 1 or 3"]),
         "unknown-loss": (good, batch + ["--loss", "nonsense"], ["nonsense"]),
-        "nothing-trainable": (good, batch + ["--freeze", ".*"], ["trainable"]),
+        "nothing-trainable": (good, batch + ["--freeze", ".*"], ["nothing is trainable: --freeze '.*' freezes the only parameter"]),
         "unbound-dimension": (linear(width="D", weight_tensor=weight("w", [4, 3], [0.5] * 12)), batch, ["'D'", "--bind"]),
         "unbound-batch": (good, [], ["--batch"]),
         "batch-that-does-not-divide": (good, ["--batch", "6", "--ranks", "4"], ["--batch 6", "4 ranks"]),

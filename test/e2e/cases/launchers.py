@@ -98,7 +98,7 @@ def interrupted(session, launcher):
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         code = ended(session, process, log)
-    expect(code == (1 if openmpi else 0), f"exit {code}:\n{log.read_text()}")
+    expect(code != 0, f"exit {code}:\n{log.read_text()}")
     done = len(read_log(where / "log")[0])
     expect((where / "state" / f"step-{done:08}" / "manifest.json").exists(), f"no state is saved:\n{log.read_text()}")
     session.succeed("sheaf-run", plan(session), *common(done + 3), "--resume", where / "state", "--save", where / "w")

@@ -15,7 +15,7 @@ LOSSES = {
     "mse": ("mse(y)", "targets"),
     "l1": ("l1(y)", "targets"),
     "smooth_l1": ("smooth_l1(y, beta=0.5)", "targets"),
-    "bce_with_logits": ("bce_with_logits(y, pos_weight=classes)", "targets"),
+    "bce_with_logits": ("bce_with_logits(h, pos_weight=classes)", "targets"),
     "kl_div": ("kl_div(y, target=wanted)", "wanted"),
 }
 

@@ -113,6 +113,7 @@ def silent(session):
         finally:
             process.kill()
     steps, events = read_log(where / "log")
+    expect(process.returncode == 128 + signal.SIGTERM, f"exit {process.returncode}")
     expect(len(steps) == 5 and any(e["event"] == "interrupted" and e["step"] == 5 for e in events), f"{output}{events}")
     rest, made = fed(session, plan, stream(where, [56], first=40), "--resume", where / "state", steps=STEPS)
     expect(rest.code == 0, rest.err)

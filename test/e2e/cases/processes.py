@@ -94,7 +94,7 @@ def interrupted(session):
     with Job(session, 4, plan(session), *common(100000), "--save-state", state, "--log", log) as job:
         job.until(running(log))
         job.processes[2].popen.send_signal(signal.SIGTERM)
-        job.succeed()
+        job.end_with(128 + signal.SIGTERM)
         expect("interrupted" in job.processes[0].error_text(), job.processes[0].error_text())
     steps, events = read_log(log)
     done = len(steps)

@@ -65,8 +65,10 @@ def cut(session, way, where, wanted):
             # A closed terminal: the shell sends one, and the system another.
             time.sleep(0.02)
             job.processes[-1].popen.send_signal(number)
-        job.succeed()
-        return arguments, job.processes[0].error_text(), len(read_log(log)[0])
+        job.end_with(0, 128 + number)
+        done = len(read_log(log)[0])
+        expect((job.processes[0].popen.returncode == 0) == (done == STEPS), f"{done} steps, exit {job.processes[0].popen.returncode}")
+        return arguments, job.processes[0].error_text(), done
 
 
 def interrupted(session, way):
@@ -128,7 +130,7 @@ def nothing_saved(session):
     with Job(session, 1, plan, *data_arguments(CONFIG), "--steps", 100000, "--log", where / "log", "--save", where / "w") as job:
         job.until(lambda: (where / "log").exists() and (where / "log").read_text().count('"loss"') >= 3)
         job.processes[0].popen.send_signal(signal.SIGINT)
-        job.succeed()
+        job.end_with(128 + signal.SIGINT)
         errors = job.processes[0].error_text()
     expect("no state is saved: --save-state DIR saves one" in errors and "to go on" not in errors, errors)
     expect((where / "w").exists(), "--save writes no weights")

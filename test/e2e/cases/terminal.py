@@ -63,7 +63,9 @@ def quiet(session):
         ["sheaf", "export", plan, "--weights", where / "w.safetensors", "--model", model, "-o", where / "trained.onnx"],
     ]
     for command in commands:
-        plain, silent = session.succeed(*command), session.succeed(*command, "--quiet")
+        plain = session.succeed(*command)
+        shutil.rmtree(where / "state", ignore_errors=True)
+        silent = session.succeed(*command, "--quiet")
         expect(silent.err == "", f"{command[:2]} --quiet prints {silent.err!r}")
         expect(silent.out == plain.out, f"{command[:2]} prints {silent.out[:200]!r} with --quiet, {plain.out[:200]!r} without")
         writes = [word for word, before in zip(command[1:], command) if before in ("-o", "--save") and word != "-"]

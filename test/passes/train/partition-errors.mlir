@@ -35,7 +35,7 @@ module attributes {train.ranks = 1 : i64} {
 // The values of a leaf have a maximum size.
 module attributes {train.ranks = 2 : i64} {
   func.func @step(%x: tensor<4x1x3xf32> {train.name = "x"}) {
-    // expected-error @+1 {{is too large for one rank: give smaller sizes, or a smaller batch per rank}}
+    // expected-error @+1 {{1099511627776, 3] is too large for one rank: give smaller sizes, or a smaller batch per rank; at most 4398046511104 elements are possible}}
     %wide = train.broadcast %x : tensor<4x1x3xf32> -> tensor<4x1099511627776x3xf32>
     %sum = train.reduce sum %wide [0, 1, 2] : tensor<4x1099511627776x3xf32> -> tensor<1x1x1xf32>
     %loss = train.reshape %sum : tensor<1x1x1xf32> -> tensor<f32>

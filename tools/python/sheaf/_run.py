@@ -25,6 +25,8 @@ from ._weights import read_weights
 Record = dict[str, Any]
 Callback = Callable[[Record], object]
 
+# Exit statuses of a run that SIGHUP, SIGINT or SIGTERM has ended in order.
+_INTERRUPTED = (129, 130, 143)
 
 # Runs that an interrupt stops.
 _alive: weakref.WeakSet[Run] = weakref.WeakSet()
@@ -115,6 +117,8 @@ class Run:
         self._ended = True
         _alive.discard(self)
         code = self._process.wait()
+        if code in _INTERRUPTED:
+            code = 0
         for thread in self._threads:
             thread.join()
         if self._feeder:
