@@ -45,6 +45,10 @@ function(sheaf_precompiled_headers name)
   add_library(${name} OBJECT "${source}")
   add_dependencies(${name} ${ARG_DEPENDS})
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+  if(CCACHE)
+    set_target_properties(${name} PROPERTIES
+      CXX_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/cmake/without-old-output.sh;${CMAKE_CXX_COMPILER_LAUNCHER}")
+  endif()
 endfunction()
 
 # What the tests set in the environment of an instrumented program: the first finding ends it with a code of its own.
