@@ -444,10 +444,9 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
       }
     if (std::optional<size_t> unmatched = all->unmatched()) return matchesNothing(module, texts[*unmatched], updates);
     if (std::optional<size_t> hidden = all->hidden())
-      return module.emitError() << "--group '" << texts[*hidden]
-                                << "' has no effect: a later --group matches each of its parameters, and only the last "
-                                   "one that matches counts; add "
-                                << all->list[2 * *hidden + 2].settings << " to that one";
+      module.emitWarning() << "--group '" << texts[*hidden]
+                           << "' has no effect: later ones match each of its parameters, and only the last one that "
+                              "matches counts; give it after them, or put all settings into one";
     if (noDecay && !all->anyWithoutDecay())
       module.emitWarning() << "--no-decay changes nothing: no parameter that it is for would decay";
 

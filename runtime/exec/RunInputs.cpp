@@ -60,7 +60,7 @@ class Reader {
   // Everything that can be wrong with files and options is found before memory is taken.
   Expected<RunInputs> read() {
     for (const std::string& path : options_.plans.empty() ? std::vector{options_.plan} : options_.plans)
-      if (std::error_code error; path.find('=') != std::string::npos && !std::filesystem::exists(path, error))
+      if (std::error_code error; path.find('=') < path.find('/') && !std::filesystem::exists(path, error))
         return Status::error(cat("there is no plan ", path, "; did you mean --data ", path, "?"));
     if (options_.plans.size() > 1 || options_.ranks > 0) {
       std::vector<std::string> plans = options_.plans;
@@ -177,7 +177,7 @@ class Reader {
       in_.evaluationData = std::move(*data);
       SHEAF_RETURN_IF_ERROR(checkEvaluable(*in_.plan, in_.evaluationData->rows()));
       // A label that only an evaluation finds would end a training that has not saved its state.
-      if (!options_.evaluate) SHEAF_RETURN_IF_ERROR(in_.evaluationData->checkClasses());
+      if (!options_.evaluate && job_.first()) SHEAF_RETURN_IF_ERROR(in_.evaluationData->checkClasses());
     }
     if (!options_.weights.empty()) {
       Expected<io::Safetensors> weights = io::Safetensors::openWeights(options_.weights);

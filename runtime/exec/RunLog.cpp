@@ -1,5 +1,6 @@
 #include "runtime/exec/RunLog.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,11 +27,11 @@ Expected<RunLog> RunLog::open(Paths paths, bool resumed) {
   RunLog log;
   log.paths_ = std::move(paths);
   if (const std::string& path = log.paths_.lines; !path.empty()) {
-    const bool made = ::access(path.c_str(), F_OK) != 0;
     const int descriptor = openLog(path);
     if (descriptor >= 0) log.lines_.reset(fdopen(descriptor, "a"));
     if (!log.lines_) return Status::error(cat("--log: cannot write ", path, ": ", std::strerror(errno)));
-    log.keepsLines_ = !made && !resumed;
+    struct stat info {};
+    log.keepsLines_ = !resumed && ::fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0;
   }
   if (!log.paths_.folder.empty()) {
     Expected<io::EventFile> events = io::EventFile::create(log.paths_.folder);

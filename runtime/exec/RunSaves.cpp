@@ -42,7 +42,10 @@ Status RunSaves::open(const RunOptions& options, int64_t step, std::vector<std::
   if (fs::exists(fs::path(folder) / io::kManifestFile, error))
     return ofSaves(Status::error(cat(folder, " is a saved state; give the folder that holds it, ",
                                      fs::path(folder + "/..").lexically_normal().string())));
-  const std::string newest = isResumed(folder, options.resume) ? "" : newestState(folder);
+  // A training whose state is in files goes on from them, and saves on where it saved before.
+  const bool goesOn = isResumed(folder, options.resume) ||
+                      std::count(options.offloadFolders.begin(), options.offloadFolders.end(), options.resume) > 0;
+  const std::string newest = goesOn ? "" : newestState(folder);
   if (!newest.empty() && options.keepSaves > 0)
     return ofSaves(Status::error(cat(folder, " holds states of another training, such as ", newest,
                                      ", which --keep-saves would remove: give another folder, or go on from them by ",

@@ -55,7 +55,8 @@ bool isRaw(const DataArgument& argument) {
 
 // Checks the last argument: labels of tokens must be the tokens that follow them. The graph shifts them, or two names
 // of one argument do, the second of which is that of the labels.
-Status checkTokens(const plan::Plan& plan, std::span<const DataArgument> arguments, const char* option) {
+Status checkTokens(const plan::Plan& plan, std::span<const DataArgument> arguments, const char* option,
+                   std::vector<std::string>& notes) {
   const DataArgument& last = arguments.back();
   auto find = [&](const std::string& name) {
     static const plan::Input kNone;
@@ -83,9 +84,10 @@ Status checkTokens(const plan::Plan& plan, std::span<const DataArgument> argumen
     if (isRaw(last))
       return Status::error(cat(option, ": ", last.file, " is given for two inputs, which would not be shifted; write ",
                                option, " ", isLabels(a) ? b : a, ",", isLabels(a) ? a : b, "=", last.file));
-    if ((find(a).ids() && isLabels(b)) || (isLabels(a) && find(b).ids()))
-      return Status::error(cat(option, ": ", last.file, " is given for the tokens and for the labels, which would not ",
-                               "be shifted: label i of a row is token i + 1; give the labels a file of their own"));
+    // A model may copy its input: then the same array is right.
+    if ((find(a).ids() && find(b).tokens()) || (find(a).tokens() && find(b).ids()))
+      notes.push_back(cat(option, ": ", last.file, " has the tokens and the labels, which are not shifted: to predict ",
+                          "the next token, give labels of their own, of which number i is token i + 1"));
   }
   return {};
 }
@@ -307,7 +309,7 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
       SHEAF_RETURN_IF_ERROR(source.addPipe(plan, argument, pipe));
       continue;
     }
-    SHEAF_RETURN_IF_ERROR(checkTokens(plan, std::span(arguments).first(i + 1), option));
+    SHEAF_RETURN_IF_ERROR(checkTokens(plan, std::span(arguments).first(i + 1), option, source.notes_));
     Expected<std::vector<std::string>> paths = filesOf(argument.file);
     if (!paths.ok()) return Status::error(cat(option, ": ", paths.status().message()));
     const size_t firstFile = source.files_.size();

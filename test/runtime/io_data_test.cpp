@@ -250,8 +250,11 @@ TEST_F(Data, LabelsOfTokensAreTheTokensThatFollow) {
   EXPECT_THAT(refused({"x=" + tokens, "t=" + tokens}), HasSubstr("write --data x,t=" + tokens));
   EXPECT_THAT(refused({"x,x=" + tokens}), HasSubstr("names 'x' twice"));
   EXPECT_THAT(refused({"x,t=" + tokens, "x,t=" + tokens}), HasSubstr("input 'x' is given twice"));
+  // An array may be the input and the target of a model that copies; labels of tokens get a note.
+  EXPECT_THAT(open({"x=" + array, "t=" + array})->notes(), ::testing::IsEmpty());
+  plan_.mutable_inputs(1)->set_tokens(true);
   for (auto [a, b] : {std::pair("x=", "t="), std::pair("t=", "x=")})
-    EXPECT_THAT(refused({a + array, b + array}), HasSubstr("label i of a row is token i + 1"));
+    EXPECT_THAT(open({a + array, b + array})->notes(), ElementsAre(HasSubstr("number i is token i + 1")));
   // The graph takes the label of a token from the next one.
   plan_.mutable_inputs(1)->set_shifted(true);
   EXPECT_TRUE(open({"x=" + tokens, "t=" + tokens}).ok());

@@ -299,7 +299,9 @@ Status checkUses(const CompileOptions& o, const options::Given& typed) {
   const bool moves = o.offload.automatic || o.offload.spaces.any();
   const bool shares = o.import.ranks > 1, isStage3 = !o.choose.stage || o.choose.stage->within == 3;
   const bool gathers = shares && (!o.choose.stage || o.choose.stage->within > 0);
-  const std::string noMoves = "it is about what --offload moves, and --offload is not given";
+  // With --offload none, which moves nothing, a script may leave the rest as it is.
+  const bool none = typed.has("--offload");
+  const std::string noMoves = cat("it is about what --offload moves, and --offload is ", none ? "none" : "not given");
   struct Use {
     std::string option;
     bool used;
@@ -307,10 +309,10 @@ Status checkUses(const CompileOptions& o, const options::Given& typed) {
     std::string why;
   };
   const Use uses[] = {
-      {"--update-on", moves || o.updateOn != UpdateOn::host, true, noMoves},
-      {"--host-memory", moves, true, noMoves},
-      {"--file-space", moves, true, noMoves},
-      {"--file-generations", moves, true, noMoves},
+      {"--update-on", moves || o.updateOn != UpdateOn::host, !none, noMoves},
+      {"--host-memory", moves, !none, noMoves},
+      {"--file-space", moves, !none, noMoves},
+      {"--file-generations", moves, !none, noMoves},
       {"--reduce-order", o.targets.hasGpu() || o.reduceOrder == plan::Training::TREE, false,
        "it is about GPUs, and no --target is one"},
       {"--keep", (shares && isStage3) || o.keep == "auto" || o.keep == "none", false,

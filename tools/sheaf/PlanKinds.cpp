@@ -6,7 +6,7 @@
 namespace sheaf::tool {
 
 std::string probeText(const std::string& path) {
-  return cat(path, " is a probe of `sheaf profile`, not a plan of a model: `sheaf-run ", path,
+  return cat(path, " is a probe of `sheaf profile`, not a plan of a model: `sheaf-run ", shellPath(path),
              " --measure PROFILE.json` measures a machine with it");
 }
 

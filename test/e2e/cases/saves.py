@@ -42,6 +42,7 @@ def cases(session):
     for staging in (None, "auto"):
         yield Case(f"saves/full-disk/staging-{staging or 'none'}", lambda s=staging: full_disk(session, s))
     yield Case("saves/late-error", lambda: late_error(session))
+    yield Case("saves/next-to-files", lambda: next_to_files(session))
 
 
 def states(folder):
@@ -320,6 +321,17 @@ def refused_staging(session):
                              (("--save-state", state, "--save-staging", "auto"), ["--save-staging", "--save-every"])):
         expect_short_error(session.call("sheaf-run", plan, *data, "--steps", 1, *arguments), words, code=2)
     expect(not state.exists(), "a refused run makes its folder")
+
+
+def next_to_files(session):
+    """A training whose state is in files goes on from them, and saves on into its folder, of which it keeps the newest state."""
+    plan = session.plan(CONFIG.model, 2, 3, 8, (*CONFIG.options, "--offload", "optimizer=file,parameters=file"))
+    where = session.folder()
+    (where / "files").mkdir()
+    run = (plan, *data_arguments(CONFIG), "--offload-dir", where / "files", "--save-state", where / "state", "--save-every", 2, "--keep-saves", 1)
+    session.succeed("sheaf-run", *run, "--steps", 4)
+    done = session.succeed("sheaf-run", *run, "--steps", 8, "--resume", where / "files")
+    expect("another training" not in done.err and newest(where / "state") == 8, f"{done.err}{states(where / 'state')}")
 
 
 def late_error(session):
