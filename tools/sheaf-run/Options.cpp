@@ -95,7 +95,7 @@ options::Table makeTable() {
       "Processes that torchrun, mpirun, srun or Kubernetes starts with the same command share the ranks of the plan. "
       "SHEAF_RENDEZVOUS=host:port says where they meet, SHEAF_TIMEOUT=seconds how long they wait for each "
       "other, SHEAF_SECRET what they must know to join. See docs/cluster.md.\n\nExit status: 0 done, 1 refused or "
-      "failed, 2 wrong usage."};
+      "failed, 2 wrong usage, 128 + N ended by the signal N before the last step."};
   table.versioned = true;
   table.examples = {
       "sheaf-run model.plan --data x=x.npy --data labels=labels.npy --steps 100 --save trained.safetensors "

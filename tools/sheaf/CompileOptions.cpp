@@ -25,7 +25,7 @@ options::Words<std::optional<train::Recomputation>> recomputations() {
   return words;
 }
 
-// What is in a group is checked where the optimizer is known.
+// Checks the form alone: the hyperparameters are checked where the optimizer is known.
 Expected<std::string> parseGroup(const std::string& text) {
   const size_t colon = text.rfind(':');
   if (colon == 0 || colon == std::string::npos || text.find('=', colon) == std::string::npos)
@@ -62,7 +62,7 @@ std::map<std::string, std::string> optionsOfRun() {
   return all;
 }
 
-// Which buckets keep secondary shards, where the nodes are settled.
+// Settles which buckets keep secondary shards. The nodes must be settled already.
 Status settleSecondaryShards(CompileOptions& o) {
   o.choose.secondary = o.secondary == "auto";
   o.pipeline.secondaryPart = o.secondary == "all" ? 1 : 0;
