@@ -20,6 +20,12 @@ std::optional<DataType> typeNamed(std::string_view name) {
   return std::nullopt;
 }
 
+// Recognizes the first bytes of a file of torch.save, a ZIP archive or a pickle. It is asked only about files whose
+// first eight bytes are beyond a header's length: a safetensors file with a header of 0x280 bytes begins as a pickle.
+bool beginsAsPickle(std::span<const std::byte> file) {
+  return std::memcmp(file.data(), "PK\x03\x04", 4) == 0 || std::memcmp(file.data(), "\x80\x02", 2) == 0;
+}
+
 Status wrong(const std::string& name, const std::string& why) {
   return Status::error(cat("tensor '", name.substr(0, 200), "': ", why));
 }
@@ -66,7 +72,7 @@ Expected<Safetensors> Safetensors::parse(std::span<const std::byte> file) {
   uint64_t length = 0;
   if (file.size() < sizeof length) return Status::error("not a safetensors file: too short");
   std::memcpy(&length, file.data(), sizeof length);
-  if (std::memcmp(file.data(), "PK\x03\x04", 4) == 0 || std::memcmp(file.data(), "\x80\x02", 2) == 0)
+  if (length > kMaxHeaderBytes && beginsAsPickle(file))
     return Status::error(
         "not a safetensors file but one of torch.save; save the weights with safetensors.torch.save_file");
   if (length > kMaxHeaderBytes || length > file.size() - sizeof length)

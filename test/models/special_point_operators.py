@@ -114,9 +114,10 @@ operator("ignored", "SoftmaxCrossEntropyLoss", lambda x, t: F.cross_entropy(x, t
 operator("", "NegativeLogLikelihoodLoss", lambda x, t: F.nll_loss(x, t, reduction="none"), [R, LABELS], _reduction="none")
 
 # Activations of a recurrence: one step whose input is 1 and whose hidden elements are the points, so that they are the products.
+# ONNX defines the ThresholdedRelu of a recurrence with >=, the operator with >.
 HIDDEN = POINTS[np.isfinite(POINTS)]
 for name, fn, alpha, beta in (("Relu", torch.relu, None, None), ("Tanh", torch.tanh, None, None), ("Sigmoid", torch.sigmoid, None, None),
-                              ("LeakyRelu", F.leaky_relu, 0.01, None), ("ThresholdedRelu", lambda x: F.threshold(x, 1, 0), 1.0, None),
+                              ("LeakyRelu", F.leaky_relu, 0.01, None), ("ThresholdedRelu", lambda x: torch.where(x >= 1, x, 0), 1.0, None),
                               ("HardSigmoid", lambda x: (0.25 * x + 0.5).clamp(0, 1), 0.25, 0.5), ("Elu", F.elu, 1.0, None), ("Softsign", F.softsign, None, None),
                               ("Softplus", lambda x: torch.logaddexp(x, torch.zeros(())), None, None), ("ScaledTanh", lambda x: 2 * torch.tanh(0.5 * x), 2.0, 0.5)):
     def recurrence(name=name, alpha=alpha, beta=beta):
