@@ -377,8 +377,8 @@ FailureOr<Draft> lowerToPlan(ModuleOp module, const LowerOptions& options) {
   module->removeAttr(train::kModelInputsAttr);
   for (StringRef name :
        {"train.model", "train.training", "train.groups", "train.decisions", "train.copied", "train.floor",
-        "train.origin", "train.evaluation_origin", "train.ranks", "train.batch", "train.micro_batches", "zero.stage",
-        "zero.dealing", "zero.ranks_per_node", "zero.network_stage"})
+        "train.origin", "train.evaluation_origin", "train.ranks", "train.batch", "train.exported_batch",
+        "train.micro_batches", "zero.stage", "zero.dealing", "zero.ranks_per_node", "zero.network_stage"})
     module->removeAttr(name);
   return draft;
 }

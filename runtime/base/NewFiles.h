@@ -58,7 +58,8 @@ std::string folderOf(const std::string& path);
 class ScratchFolder {
  public:
   static Expected<ScratchFolder> make(const std::string& prefix);
-  // Makes one in the folder for temporary files: that of $TMPDIR, else /tmp. `name`: how its name begins.
+  // Makes one in the folder for temporary files: that of $TMPDIR, $TMP, $TEMP or $TEMPDIR, else /tmp. `name`: how its
+  // name begins.
   static Expected<ScratchFolder> makeTemporary(const std::string& name);
   ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   ScratchFolder& operator=(ScratchFolder&&) = delete;

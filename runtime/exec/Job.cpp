@@ -38,6 +38,7 @@ Expected<std::unique_ptr<Job>> Job::join(const std::atomic<bool>& interrupted, b
   Expected<comm::Launch> launch = comm::findLaunch([](const char* name) { return std::getenv(name); });
   if (!launch.ok()) return launch.status();
   std::unique_ptr<Job> job(new Job);
+  job->warning_ = launch->warning;
   if (launch->size == 1) return job;
   auto print = [](const std::string& text) { out::fprintf(stderr, "sheaf-run: %s\n", text.c_str()); };
   auto group = comm::TcpProcessGroup::join(

@@ -26,6 +26,8 @@ class Job {
   int64_t processes() const { return group_ ? group_->size() : 1; }
   // Process 0 logs, prints, and writes the files that are written once.
   bool first() const { return process() == 0; }
+  // A variable of the launcher that has no effect; may be empty.
+  const std::string& warning() const { return warning_; }
   // A network is between the processes, and no secret keeps unrelated programs from joining. Process 0 prints
   // kNoSecret.
   bool lacksSecret() const { return group_ && group_->lacksSecret(); }
@@ -62,6 +64,7 @@ class Job {
   };
 
   std::shared_ptr<Loss> loss_ = std::make_shared<Loss>();
+  std::string warning_;
   std::unique_ptr<comm::TcpProcessGroup> group_;
   int64_t firstRank_ = 0, localRanks_ = 1, onMachine_ = 1, onCores_ = 1, perNode_ = 1;
 };

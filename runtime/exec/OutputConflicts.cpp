@@ -71,16 +71,23 @@ class NamingFolders {
       return Status::error(cat(file.name, " ", file.path, " has the name of a file of ", option, " ", given,
                                ": give another name or folder"));
     };
+    auto isFolder = [&](const char* option, const std::string& given) {
+      return Status::error(
+          cat(file.name, " ", file.path, " is the folder of ", option, " ", given, ": give one of them another name"));
+    };
     if (!options_.saveState.empty()) {
+      if (path == states_) return isFolder("--save-state", options_.saveState);
       if (folder == states_ && (name == io::kLatestFile || io::stepOfFolder(name)))
         return refused("--save-state", options_.saveState);
       if (written && folder.parent_path() == states_ && io::stepOfFolder(folder.filename().string()) &&
           io::isStateFileName(name))
         return refused("--save-state", options_.saveState);
     }
-    for (const auto& [given, where] : offload_)
+    for (const auto& [given, where] : offload_) {
+      if (path == where) return isFolder("--offload-dir", given);
       if (folder == where && name.starts_with("rank-") && (name.ends_with(".arena") || name.ends_with(".commit")))
         return refused("--offload-dir", given);
+    }
     return {};
   }
 

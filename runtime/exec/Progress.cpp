@@ -75,6 +75,7 @@ void Progress::show(const StepResult& result, bool last) {
 }
 
 void Progress::step(const StepResult& result) {
+  std::lock_guard lock(mutex_);
   latest_ = result;
   losses_.add(result.loss);
   // The first steps are slow (page faults, cold caches), so their weight in the average decays fast.
@@ -84,10 +85,12 @@ void Progress::step(const StepResult& result) {
 }
 
 void Progress::note(const std::string& text) {
+  std::lock_guard lock(mutex_);
   if (level_ == Level::kAll) print(text);
 }
 
 void Progress::warn(const std::string& text) {
+  std::lock_guard lock(mutex_);
   if (level_ != Level::kNothing) print("warning: " + text);
 }
 
@@ -97,6 +100,7 @@ void Progress::print(const std::string& text) {
 }
 
 void Progress::finish() {
+  std::lock_guard lock(mutex_);
   if (latest_.step != shownStep_ || open_) show(latest_, true);
 }
 

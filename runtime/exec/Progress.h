@@ -1,9 +1,10 @@
 // Shows the progress of a run on stderr. On a terminal it is one line that is redrawn, with a chart of the loss;
-// elsewhere a line every 30 seconds and one for the last step.
+// elsewhere a line every 30 seconds and one for the last step. Functions may be called from any thread.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <string>
 
 #include "runtime/exec/Sparkline.h"
@@ -32,6 +33,7 @@ class Progress {
   void print(const std::string& text);
 
   using Clock = std::chrono::steady_clock;
+  std::mutex mutex_;
   const Level level_;
   bool terminal_ = false, open_ = false;  // open: the terminal's line is unfinished
   int64_t lastStep_ = 0;

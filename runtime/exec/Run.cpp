@@ -51,6 +51,9 @@ class Run {
   Status execute() {
     std::optional<PhaseProgress> phases;
     if (job_.first() && !options_.quiet && !options_.silent) phases.emplace("sheaf-run");
+    control_.note = [this](const std::string& text) {
+      if (progress_) progress_->note(text);
+    };
     PhaseProgress::phase("reading and proving the plan");
     SHEAF_RETURN_IF_ERROR(catchOutOfMemory("what the run reads", [&] {
       Expected<RunInputs> inputs = readInputs(options_, control_, job_);
@@ -105,7 +108,8 @@ class Run {
   Status openOutputs() {
     SHEAF_RETURN_IF_ERROR(checkWritable("--trace", in_.tracePath));
     if (!job_.first()) return {};
-    if (!options_.saveState.empty()) SHEAF_RETURN_IF_ERROR(saves_.open(options_, in_.position.step, in_.warnings));
+    if (!options_.saveState.empty())
+      SHEAF_RETURN_IF_ERROR(saves_.open(options_, in_.position.step, in_.lastSaved, in_.warnings));
     SHEAF_RETURN_IF_ERROR(checkWritable("--save", options_.save));
     SHEAF_RETURN_IF_ERROR(checkWritable("--dump-gradients", options_.gradients));
     SHEAF_RETURN_IF_ERROR(checkWritable("--metrics-file", options_.metrics));
@@ -197,6 +201,7 @@ class Run {
     const Level level = options_.quiet ? Level::kWarnings : Level::kAll;
     progress_.emplace(*in_.plan, in_.steps, job_.first() && !options_.silent ? level : Level::kNothing);
     if (job_.lacksSecret()) warn(Job::kNoSecret);
+    if (!job_.warning().empty()) warn(job_.warning());
     for (const std::string& warning : in_.warnings) warn(warning);
     for (const std::string& note : in_.notes) progress_->note(note);
     return {};

@@ -69,6 +69,8 @@ struct RunControl {
   bool endedEarly = false;
   // Set by the run: it has failed and only ends. It saves nothing, so a signal need not wait.
   std::atomic<bool> aborting{false};
+  // Set by the run: prints a note, from any thread.
+  std::function<void(const std::string& text)> note;
   // Called at most once, from any thread, when another process is lost or fails: to report `why` at once, because a
   // launcher may kill this process before it can end (that of MPICH does within some 20 ms).
   std::function<void(const std::string& why)> lost;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -34,6 +36,8 @@
 
 namespace sheaf::exec {
 namespace {
+
+constexpr std::chrono::seconds kMostCheckOfLabels(10);  // before a training, in the evaluation's data
 
 // The head of a file of weights holds names and shapes, its end values.
 std::string weightsText(const io::Safetensors& weights) {
@@ -156,10 +160,10 @@ class Reader {
     }
     if (!options_.evaluate) {
       settleOrder();
-      Expected<io::DataSource> data =
-          io::DataSource::open(*in_.plan, options_.data, in_.position.shuffleSeed, io::DataReader::kTraining,
-                               {.firstSample = in_.position.samples,
-                                .ends = {.failed = &control_.aborting, .interrupted = &control_.interrupted}});
+      Expected<io::DataSource> data = io::DataSource::open(
+          *in_.plan, options_.data, in_.position.shuffleSeed, io::DataReader::kTraining,
+          {.firstSample = in_.position.samples,
+           .ends = {.failed = &control_.aborting, .interrupted = &control_.interrupted, .waits = control_.note}});
       if (!data.ok()) return data.status();
       in_.notes.insert(in_.notes.end(), data->notes().begin(), data->notes().end());
       in_.data = std::move(*data);
@@ -176,8 +180,13 @@ class Reader {
       in_.notes.insert(in_.notes.end(), data->notes().begin(), data->notes().end());
       in_.evaluationData = std::move(*data);
       SHEAF_RETURN_IF_ERROR(checkEvaluable(*in_.plan, in_.evaluationData->rows()));
-      // A label that only an evaluation finds would end a training that has not saved its state.
-      if (!options_.evaluate && job_.first()) SHEAF_RETURN_IF_ERROR(in_.evaluationData->checkClasses());
+      // A label that only an evaluation finds would end a training that has not saved its state. Other processes wait
+      // meanwhile, so large files are read in part.
+      if (!options_.evaluate && job_.first())
+        SHEAF_RETURN_IF_ERROR(
+            in_.evaluationData->checkClasses([this, end = std::chrono::steady_clock::now() + kMostCheckOfLabels] {
+              return control_.interrupted || std::chrono::steady_clock::now() >= end;
+            }));
     }
     if (!options_.weights.empty()) {
       Expected<io::Safetensors> weights = io::Safetensors::openWeights(options_.weights);

@@ -6,6 +6,7 @@
 
 #include "runtime/base/ResourceErrors.h"
 #include "runtime/base/Text.h"
+#include "runtime/exec/FileResume.h"
 #include "runtime/io/Checkpoint.h"
 #include "runtime/io/StateFolder.h"
 
@@ -18,33 +19,35 @@ Status ofSaves(const Status& status) {
   return status.ok() ? status : Status::error(cat("--save-state: ", status.message()));
 }
 
-// True if --resume names the folder, or a state in it.
-bool isResumed(const std::string& folder, const std::string& resume) {
+// True if --resume names the folder, a state in it, or a copy of one. `resumed` is the state.
+bool isResumed(const std::string& folder, int64_t step, const std::string& resume, const std::string& resumed) {
   std::error_code error;
   return !resume.empty() && (fs::equivalent(folder, resume, error) ||
-                             fs::equivalent(folder, fs::path(resume).lexically_normal() / "..", error));
+                             fs::equivalent(folder, fs::path(resume).lexically_normal() / "..", error) ||
+                             io::haveSameManifest(cat(folder, "/", io::stepFolder(step)), resumed));
 }
 
-// The newest state in the folder; empty if there is none.
+// The newest state in the folder; empty if there is none. A folder step-N may be one of --outputs.
 std::string newestState(const std::string& folder) {
   std::error_code error;
   int64_t newest = -1;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    newest = std::max(newest, io::stepOfState(*entry).value_or(-1));
+    if (const std::optional<int64_t> step = io::stepOfState(*entry); step && io::holdsState(entry->path()))
+      newest = std::max(newest, *step);
   return newest < 0 ? "" : io::stepFolder(newest);
 }
 
 }  // namespace
 
-Status RunSaves::open(const RunOptions& options, int64_t step, std::vector<std::string>& warnings) {
+Status RunSaves::open(const RunOptions& options, int64_t step, const std::string& resumed,
+                      std::vector<std::string>& warnings) {
   const std::string& folder = options.saveState;
-  std::error_code error;
-  if (fs::exists(fs::path(folder) / io::kManifestFile, error))
+  if (io::isState(folder))
     return ofSaves(Status::error(cat(folder, " is a saved state; give the folder that holds it, ",
                                      fs::path(folder + "/..").lexically_normal().string())));
   // A training whose state is in files goes on from them, and saves on where it saved before.
-  const bool goesOn = isResumed(folder, options.resume) ||
-                      std::count(options.offloadFolders.begin(), options.offloadFolders.end(), options.resume) > 0;
+  const bool goesOn = isResumed(folder, step, options.resume, resumed) ||
+                      (!options.resume.empty() && isOneOf(options.resume, options.offloadFolders));
   const std::string newest = goesOn ? "" : newestState(folder);
   if (!newest.empty() && options.keepSaves > 0)
     return ofSaves(Status::error(cat(folder, " holds states of another training, such as ", newest,

@@ -84,6 +84,19 @@ bool hasAllFiles(const std::string& folder) {
          });
 }
 
+bool isState(const std::string& folder) {
+  std::error_code error;
+  if (!fs::exists(folder + "/" + kManifestFile, error)) return false;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (const std::string name = entry->path().filename(); name != kManifestFile && isStateFileName(name)) return true;
+  return readManifest(folder).ok();
+}
+
+bool haveSameManifest(const std::string& folder, const std::string& other) {
+  const Expected<Manifest> one = readManifest(folder), two = readManifest(other);
+  return one.ok() && two.ok() && manifestText(*one) == manifestText(*two);
+}
+
 Expected<CheckpointWriter> CheckpointWriter::create(const std::string& folder, int64_t step) {
   if (auto made = makeFolders(folder); !made.ok()) return made.status();
   CheckpointWriter writer;
@@ -237,7 +250,7 @@ Expected<Checkpoint> Checkpoint::openNewest(const std::string& folder,
                                             const std::function<void(const std::string&)>& warn,
                                             const SharedReading& shared) {
   std::error_code error;
-  if (fs::exists(folder + "/" + kManifestFile, error)) return open(folder, shared);
+  if (isState(folder)) return open(folder, shared);
   std::vector<std::pair<int64_t, std::string>> states;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::string name = entry->path().filename();

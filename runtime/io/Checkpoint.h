@@ -81,6 +81,10 @@ std::string stepFolder(int64_t step);
 std::optional<int64_t> stepOfFolder(const std::string& name);
 // Whether a state's folder has a manifest and every file that it names, with its size. What is in them is not read.
 bool hasAllFiles(const std::string& folder);
+// True if the folder is a state, whole or damaged, and not a folder of states with another program's manifest.json.
+bool isState(const std::string& folder);
+// True if the states of two folders have the same manifest, which has the checksums of all files.
+bool haveSameManifest(const std::string& folder, const std::string& other);
 
 class CheckpointWriter {
  public:

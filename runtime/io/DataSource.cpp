@@ -75,8 +75,10 @@ Status checkTokens(const plan::Plan& plan, std::span<const DataArgument> argumen
                                "=TOKENS would shift them once more: give both the same tokens, ", option, " ", tokens,
                                "=", last.file, " ", option, " ", labels, "=", last.file));
     if (isLabels(tokens) && !isLabels(labels))
-      return Status::error(cat(given, " takes for '", labels, "' the tokens that follow those of '", tokens, "', but '",
-                               tokens, "' has the labels; write ", option, " ", labels, ",", tokens, "=", last.file));
+      return Status::error(
+          cat(given, " takes for '", labels, "' the tokens that follow those of '", tokens, "', but '", tokens,
+              "' has the labels; write ", option, " ", labels, ",", tokens, "=", last.file,
+              ". A model that predicts the token before takes each input from a .npy file of its own"));
   }
   for (const DataArgument& other : arguments.first(arguments.size() - 1)) {
     const std::string &a = other.inputs[0], &b = last.inputs[0];
@@ -478,7 +480,7 @@ Status DataSource::readRows(const InputRows& rows, const Piece& piece, uint64_t 
   return {};
 }
 
-Status DataSource::checkClasses() const {
+Status DataSource::checkClasses(const std::function<bool()>& enough) const {
   std::vector<std::byte> buffer;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const InputRows& rows = inputs_[i];
@@ -488,7 +490,7 @@ Status DataSource::checkClasses() const {
     buffer.resize(most * rowBytes);
     FoundSize found;
     for (const Piece& piece : rows.pieces)
-      for (uint64_t row = 0; row < piece.rows; row += most)
+      for (uint64_t row = 0; row < piece.rows && !enough(); row += most)
         if (Status status = readRows(rows, piece, row, std::min(most, piece.rows - row), buffer.data(), found);
             !status.ok())
           return Status::error(cat(option(), ": input '", names_[i], "': ", status.message()));

@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -72,8 +73,9 @@ class DataSource {
   // several micro-batches one of a rank's (plan.proto's Dealing). An error names the row of the
   // file that has a number which does not fit the type, or a label out of range. Threads may call it together.
   Status read(int64_t piece, uint32_t input, uint64_t sample, std::span<std::byte> destination) const;
-  // Reads all labels and ids of files, and returns the error of the first one that is out of range.
-  Status checkClasses() const;
+  // Reads the labels and ids of files until `enough` returns true, which is asked before each block of rows. Returns
+  // the error of the first one that is out of range.
+  Status checkClasses(const std::function<bool()>& enough) const;
 
  private:
   // The rows of an input that lie in one file.

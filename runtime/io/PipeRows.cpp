@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <optional>
 
@@ -17,8 +18,9 @@ namespace sheaf::io {
 namespace {
 
 constexpr int kPollMilliseconds = 100;
-constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // of an array
-constexpr size_t kPieceBytes = size_t{1} << 20;     // by which memory grows, so that a header cannot ask for much
+constexpr std::chrono::seconds kFirstReport(10), kNextReport(30);  // while nothing comes
+constexpr uint64_t kMostBytes = uint64_t{1} << 30;                 // of an array
+constexpr size_t kPieceBytes = size_t{1} << 20;  // by which memory grows, so that a header cannot ask for much
 
 // The descriptor that a path such as /dev/fd/3 stands for.
 std::optional<int> descriptorOf(const std::string& path) {
@@ -62,13 +64,21 @@ Status PipeRows::wrong(const Column& column, const std::string& why) const {
 }
 
 Expected<size_t> PipeRows::receive(std::span<std::byte> bytes) {
+  using Clock = std::chrono::steady_clock;
   size_t count = 0;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point report = begin + kFirstReport;
   while (count < bytes.size()) {
     pollfd waiting{descriptor_, POLLIN, 0};
     const int ready = poll(&waiting, 1, kPollMilliseconds);
     const bool failed = ends_.failed && *ends_.failed;
     if (failed || (ends_.interrupted && *ends_.interrupted))
       return Status::error(cat("waiting for rows, but the run ", failed ? "failed" : "was interrupted"));
+    if (const Clock::time_point now = Clock::now(); ready == 0 && ends_.waits && now >= report) {
+      report = now + kNextReport;
+      ends_.waits(cat("waiting for rows of ", path_, ": nothing has come for ",
+                      std::chrono::round<std::chrono::seconds>(now - begin).count(), " s"));
+    }
     if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
     const ssize_t got = ready < 0 ? -1 : ::read(descriptor_, bytes.data() + count, bytes.size() - count);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;

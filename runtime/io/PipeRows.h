@@ -35,10 +35,12 @@ class PipeRows {
 
   // Whether `path` is a pipe: a named one, /dev/fd/N (which is what a shell's <(command) stands for) or /dev/stdin.
   static bool isPipe(const std::string& path);
-  // What ends waiting for rows.
+  // Ends waiting for rows, and reports that it lasts.
   struct Ends {
     const std::atomic<bool>* failed = nullptr;       // the run has failed elsewhere
     const std::atomic<bool>* interrupted = nullptr;  // the run begins no further step
+    // Called from any thread after 10 seconds in which nothing has come, and every 30 seconds from then on.
+    std::function<void(const std::string& text)> waits = {};
   };
   // Does not wait for a writer.
   static Expected<std::unique_ptr<PipeRows>> open(const std::string& path, std::vector<Column> columns,

@@ -20,10 +20,11 @@ std::optional<DataType> typeNamed(std::string_view name) {
   return std::nullopt;
 }
 
-// Recognizes the first bytes of a file of torch.save, a ZIP archive or a pickle. It is asked only about files whose
-// first eight bytes are beyond a header's length: a safetensors file with a header of 0x280 bytes begins as a pickle.
-bool beginsAsPickle(std::span<const std::byte> file) {
-  return std::memcmp(file.data(), "PK\x03\x04", 4) == 0 || std::memcmp(file.data(), "\x80\x02", 2) == 0;
+// Recognizes a file of torch.save, a ZIP archive or a pickle, among files whose first eight bytes, `length`, are not
+// the length of a header that they hold. A safetensors file with a header of 0x280 bytes begins as a pickle does.
+bool isOfTorchSave(std::span<const std::byte> file, uint64_t length) {
+  return std::memcmp(file.data(), "PK\x03\x04", 4) == 0 ||
+         (length > kMaxHeaderBytes && std::memcmp(file.data(), "\x80\x02", 2) == 0);
 }
 
 Status wrong(const std::string& name, const std::string& why) {
@@ -72,12 +73,11 @@ Expected<Safetensors> Safetensors::parse(std::span<const std::byte> file) {
   uint64_t length = 0;
   if (file.size() < sizeof length) return Status::error("not a safetensors file: too short");
   std::memcpy(&length, file.data(), sizeof length);
-  if (length > kMaxHeaderBytes && beginsAsPickle(file))
-    return Status::error(
-        "not a safetensors file but one of torch.save; save the weights with safetensors.torch.save_file");
   if (length > kMaxHeaderBytes || length > file.size() - sizeof length)
     return Status::error(
-        cat("not a safetensors file, or truncated: its header claims ", length, " bytes of ", file.size()));
+        isOfTorchSave(file, length)
+            ? "not a safetensors file but one of torch.save; save the weights with safetensors.torch.save_file"
+            : cat("not a safetensors file, or truncated: its header claims ", length, " bytes of ", file.size()));
   std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof length, length);
   Expected<json::Value> header = json::parse(text);
   if (!header.ok()) return Status::error(cat("the safetensors header is not valid: ", header.status().message()));

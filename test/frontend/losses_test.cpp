@@ -322,7 +322,7 @@ TEST(Losses, OfWhatIsSquashedAlready) {
       for (const std::string loss : {"mse", "l1", "smooth_l1"}) EXPECT_EQ(refusalOf(loss, operators), "") << function;
       const std::string usual = classes ? "cross_entropy(y)" : "bce_with_logits(y)";
       for (const std::string loss : {"cross_entropy", "bce_with_logits", "kl_div"}) {
-        const bool fits = logarithm && (loss == "kl_div" || (loss == "cross_entropy" && classes));
+        const bool fits = loss == "cross_entropy" ? function != "softmax" : logarithm && loss == "kl_div";
         const std::string refusal = refusalOf(loss, operators);
         if (fits)
           EXPECT_EQ(refusal, "") << loss << " of " << function;
@@ -331,6 +331,42 @@ TEST(Losses, OfWhatIsSquashedAlready) {
                                      HasSubstr("give --loss '" + usual + "'")));
       }
     }
+}
+
+// A kernel exp(-d) / t and a sigmoid exp(x) / (1 + exp(x)) are quotients of an exponential, too.
+TEST(Losses, AnExponentialOverAnotherThanItsSumIsNoSoftmax) {
+  for (const std::string by : {"t", "one-more", "other-sum"}) {
+    ModelBuilder m;
+    m.input("x", {"N", 4}).output("p", {"N", 4});
+    m.floats("w", {4}, {1, 2, 3, 4}), m.floats("t", {1}, {2}), m.integers("axes", {1}, {1});
+    m.node("Mul", {"x", "w"}, {"y"});
+    m.node("Exp", {"y"}, {"e"});
+    m.node("Add", {"e", "t"}, {"one-more"});
+    m.node("ReduceSum", {"y", "axes"}, {"other-sum"});
+    m.node("Div", {"e", by}, {"p"});
+    frontend::ImportOptions options = withBatch(8);
+    for (const std::string loss : {"cross_entropy", "bce_with_logits", "kl_div"}) {
+      options.loss = loss + "(p)";
+      const Imported imported = import(m, options);
+      EXPECT_TRUE(imported.module) << by << ", " << loss << ": " << (imported.errors.empty() ? "" : imported.errors[0]);
+    }
+  }
+}
+
+// The graph's own loss, which the step does not compute, may have the names.
+TEST(Losses, ATargetMayHaveTheNameOfWhatIsNotComputed) {
+  ModelBuilder m;
+  m.input("x", {"N", 4}).output("y", {"N", 4}).output("labels", {"N"});
+  m.floats("w", {4}, {1, 2, 3, 4}), m.floats("targets", {4}, {1, 2, 3, 4});
+  m.node("Mul", {"x", "w"}, {"y"});
+  m.node("Sub", {"y", "targets"}, {"d"});
+  m.node("ArgMax", {"y"}, {"labels"});
+  frontend::ImportOptions options = withBatch(8);
+  for (const std::string loss : {"cross_entropy(y)", "mse(y)"}) {
+    options.loss = loss;
+    const Imported imported = import(m, options);
+    EXPECT_TRUE(imported.module) << loss << ": " << (imported.errors.empty() ? "" : imported.errors[0]);
+  }
 }
 
 TEST(Losses, CrossEntropyOfOneClassIsRefused) {

@@ -214,6 +214,13 @@ TEST(Launcher, KubernetesIndexedJob) {
   Variables alone = set;
   alone.erase("JOB_COMPLETION_INDEX");
   EXPECT_EQ(launchOf(alone)->size, 1);
+  EXPECT_EQ(launchOf(alone)->warning, "");  // its SHEAF_PROCESSES is 1
+  alone["SHEAF_PROCESSES"] = "01";
+  EXPECT_EQ(launchOf(alone)->size, 1);
+  alone["SHEAF_PROCESSES"] = "many";
+  EXPECT_THAT(refusal(alone), HasSubstr("SHEAF_PROCESSES is 'many'"));
+  alone.erase("SHEAF_PROCESSES");
+  EXPECT_THAT(launchOf(alone)->warning, HasSubstr("SHEAF_RENDEZVOUS has no effect: nothing numbers the processes"));
   alone["SHEAF_PROCESSES"] = "4";
   EXPECT_THAT(refusal(alone),
               AllOf(HasSubstr("JOB_COMPLETION_INDEX is not set"), HasSubstr("completionMode: Indexed")));

@@ -389,6 +389,12 @@ TEST_F(RunTest, StatesOfAnotherTrainingStay) {
     std::filesystem::remove_all(first.saveState);
     ASSERT_TRUE(run(first).ok());
   }
+  // A copy of a state in the folder is the same training.
+  std::filesystem::copy(first.saveState + "/step-00000004", folder_ / "backup");
+  other.resume = folder_ / "backup";
+  EXPECT_EQ(run(other).message(), "");
+  std::filesystem::remove_all(first.saveState);
+  ASSERT_TRUE(run(first).ok());
   other.resume.clear();
   other.keepSaves = 0;
   ASSERT_TRUE(run(other).ok());
@@ -396,6 +402,24 @@ TEST_F(RunTest, StatesOfAnotherTrainingStay) {
   // A state is not a folder of states.
   other.saveState = first.saveState + "/step-00000004";
   EXPECT_THAT(run(other).message(), AllOf(HasSubstr("is a saved state"), HasSubstr("holds it, " + first.saveState)));
+}
+
+TEST_F(RunTest, FoldersWithoutStatesAreNotStates) {
+  // A folder step-N of --outputs, and a manifest of a web application.
+  const std::string folder = folder_ / "shared";
+  std::filesystem::create_directories(folder + "/step-00000002");
+  writeFile(folder + "/step-00000002/logits.npy", "outputs");
+  writeFile(folder + "/manifest.json", R"({"name": "app"})");
+  exec::RunOptions saving = options(plan(2, 2), 4);
+  saving.saveState = folder;
+  saving.keepSaves = 1;
+  ASSERT_EQ(run(saving).message(), "");
+  EXPECT_THAT(stderr_, Not(HasSubstr("another training")));
+  exec::RunOptions resuming = options(plan(2, 2), 5);
+  resuming.resume = folder;
+  ASSERT_EQ(run(resuming).message(), "");
+  EXPECT_THAT(stderr_, HasSubstr("resumed from " + folder + "/step-00000004"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/step-00000002/logits.npy"));
 }
 
 TEST_F(RunTest, ARefusedRunLeavesTheLogOfAnEarlierOne) {

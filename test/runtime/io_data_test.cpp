@@ -222,17 +222,18 @@ TEST_F(Data, LabelsOutOfRangeAreErrorsThatNameTheRow) {
 
 // Before a training begins, all labels of its evaluation are read.
 TEST_F(Data, LabelsOutOfRangeAreFoundWithoutReadingThePieces) {
-  auto checked = [&](size_t changed) {
+  auto checked = [&](size_t changed, bool enough = false) {
     std::vector<int64_t> labels(15);
     if (changed < labels.size()) labels[changed] = 42;
     writeFile(folder_ / "labels.npy", npy<int64_t>("<i8", {5, 3}, labels));
     auto data = open({"x=" + (folder_ / "x.npy"), "t=" + (folder_ / "labels.npy")});
-    return data->checkClasses().message();
+    return data->checkClasses([&] { return enough; }).message();
   };
   plan_.mutable_inputs(1)->set_classes(42);
   EXPECT_EQ(checked(15), "");
   for (size_t changed : {0, 7, 14})
     EXPECT_THAT(checked(changed), HasSubstr("row " + std::to_string(changed / 3) + ": label 42 is not in [0, 42)"));
+  EXPECT_EQ(checked(7, true), "");
   plan_.mutable_inputs(1)->clear_classes();
   EXPECT_EQ(checked(7), "");
 }

@@ -103,7 +103,8 @@ def main():
     steps = demo.steps_for(args.seconds)
 
     print(f"\n3. Trained at stage 3 for {steps} steps of {BATCH} x {SEQUENCE} bytes.", flush=True)
-    shutil.rmtree(demo.out / "state", ignore_errors=True)  # an earlier demo may have left one
+    for state in (demo.out / "state").glob("step-*"):  # an earlier demo left them
+        shutil.rmtree(state)
     seconds = demo.run(steps, "--lr-schedule", f"cosine:warmup={max(1, steps // 10)},steps={steps},min=0.1",
                        "--save", demo.out / "trained.safetensors", "--save-state", demo.out / "state")
 

@@ -112,6 +112,16 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, FitOptions o, int64_t sta
   return layout;
 }
 
+// Stage 3 with recomputation on so many ranks, which have no nodes: as one group, whatever divides their number.
+mlir::FailureOr<Layout> layOutSmallest(mlir::MLIRContext& context, FitOptions o, int64_t ranks, int64_t batch) {
+  o.ranksPerNode = 0;
+  o.import.ranks = ranks;
+  o.import.batch = batch;
+  mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(context, o);
+  if (!trained) return mlir::failure();
+  return layOut(*trained, o, ranks > 1 ? 3 : 0, train::Recomputation::all);
+}
+
 // The fewest ranks on which stage 3 fits with recomputation, each with the rows that a rank has now; 0: none of those
 // that the profile can predict. -1: an error has been printed. State is shared, the rest is the same on any number of
 // ranks. So a plan for one number predicts the others, and two plans confirm the result: one that fits, and one on a
@@ -130,13 +140,7 @@ int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const
   };
   int64_t failed = 0, enough = 0, next = expected(known, options.import.ranks);
   for (int tries = 1; enough == 0 || enough - failed > 1; ++tries) {
-    FitOptions o = options;
-    o.ranksPerNode = 0;  // as one group, whatever divides the number
-    o.import.ranks = next;
-    o.import.batch = next * rows;
-    mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(context, o);
-    if (!trained) return -1;
-    mlir::FailureOr<Layout> layout = layOut(*trained, o, next > 1 ? 3 : 0, train::Recomputation::all);
+    mlir::FailureOr<Layout> layout = layOutSmallest(context, options, next, next * rows);
     if (mlir::failed(layout)) return -1;
     (layout->fits ? enough : failed) = next;
     if (failed == limit) return 0;
@@ -145,6 +149,25 @@ int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const
     if (tries >= kExpected) next = enough > 0 ? (failed + enough) / 2 : std::min(2 * failed, limit);
   }
   return enough;
+}
+
+// The same for a model whose batch is fixed: the fewest ranks that share it. On more ranks each has less of the state
+// and of the rows.
+int64_t fewestSharing(mlir::MLIRContext& context, const FitOptions& options, int64_t batch) {
+  std::vector<int64_t> numbers;
+  for (int64_t ranks = 1; ranks <= std::min(batch, options.mostRanks); ++ranks)
+    if (batch % (ranks * options.import.microBatches) == 0) numbers.push_back(ranks);
+  size_t first = 0, end = numbers.size();
+  while (first < end) {
+    const size_t middle = (first + end) / 2;
+    mlir::FailureOr<Layout> layout = layOutSmallest(context, options, numbers[middle], batch);
+    if (mlir::failed(layout)) return -1;
+    if (layout->fits)
+      end = middle;
+    else
+      first = middle + 1;
+  }
+  return first < numbers.size() ? numbers[first] : 0;
 }
 
 json::Value layoutJson(const Layout& layout, uint64_t memory) {
@@ -276,8 +299,15 @@ void printFit(const FitOptions& o, const Fit& fit) {
   printBaselines(fit.baselines, fit.seconds);
   out::printf("\n%s\n", fit.fits() ? "It fits." : "It does not fit.");
   if (fewest > 0)
-    out::printf("Smallest setup that fits%s: %s, with ZeRO-3, recomputation and as many rows per rank.\n",
-                offloads(o) ? " without offload" : "", counted(fewest, "rank").c_str());
+    out::printf("Smallest setup that fits%s: %s, with ZeRO-3, recomputation and %s.\n",
+                offloads(o) ? " without offload" : "", counted(fewest, "rank").c_str(),
+                fit.exportedBatch ? "the batch of the model" : "as many rows per rank");
+  else if (fit.exportedBatch)
+    out::printf(
+        "No number of ranks that divides the model's batch of %s fits.\nExport the model with a dynamic batch: then "
+        "more "
+        "ranks can be tried.\n",
+        counted(fit.exportedBatch, "row").c_str());
   else if (o.mostRanks < plan::kMaxRanks)
     out::printf(
         "It does not fit on up to %s of this size, the most that the profile describes.\nA profile with a "
@@ -366,7 +396,10 @@ std::optional<Fit> layOutStages(mlir::MLIRContext& context, const FitOptions& op
     if (mlir::failed(offloaded)) return std::nullopt;
     fit.stages.back().offloaded = *offloaded;
   }
-  fit.fewest = fewestRanks(context, options, fit.stages.back().recomputed);
+  if (auto exported = trained->getAttrOfType<mlir::IntegerAttr>("train.exported_batch"))
+    fit.exportedBatch = exported.getInt();
+  fit.fewest = fit.exportedBatch ? fewestSharing(context, options, fit.exportedBatch)
+                                 : fewestRanks(context, options, fit.stages.back().recomputed);
   if (fit.fewest < 0) return std::nullopt;
   if (Status status = compare(options, fit); !status.ok()) {
     (void)fail(status.message());

@@ -458,6 +458,7 @@ OwningOpRef<ModuleOp> Importer::run() {
   if (options.microBatches > 1)
     (*module)->setAttr("train.micro_batches", builder.getI64IntegerAttr(options.microBatches));
   (*module)->setAttr("train.batch", builder.getI64IntegerAttr(batch));
+  if (exportedRows > 0) (*module)->setAttr("train.exported_batch", builder.getI64IntegerAttr(exportedRows));
   (*module)->setAttr("train.model", builder.getStringAttr(model.path()));
   SmallVector<StringRef> names;
   for (const onnx::ValueInfoProto* input : dataInputs) names.push_back(input->name());

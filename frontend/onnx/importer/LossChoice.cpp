@@ -2,6 +2,7 @@
 #include "frontend/onnx/importer/Importer.h"
 #include "frontend/onnx/survey/Surveyor.h"
 #include "frontend/onnx/training/TrainingInfo.h"
+#include "llvm/ADT/STLExtras.h"
 #include "runtime/base/Text.h"
 
 using namespace mlir;
@@ -100,12 +101,14 @@ LogicalResult Importer::chooseLoss() {
             "with its loss";
 }
 
-// True of the name of a value: an input that --loss adds needs another. An input that the step does not read counts
-// only if it is bound: it may be that of the graph's own loss.
+// True of the name of a value of the step: an input that --loss adds needs another. What the step does not compute may
+// belong to the graph's own loss; an input that it does not read counts only if it is bound.
 bool Importer::isTaken(StringRef name) {
   for (unsigned i = 0; i < step.getNumArguments(); ++i)
     if (step.getArgAttrOfType<StringAttr>(i, "train.name") == name) return true;
-  return root.values.contains(name) || initializers.contains(name) || isMadeByNode(name);
+  for (auto [i, node] : llvm::enumerate(nodes))
+    if (needed[i] && llvm::is_contained(node->output(), name.str())) return true;
+  return root.values.contains(name) || (initializers.contains(name) && isRead(name));
 }
 
 // Returns the remedy for a loss that is not a scalar.

@@ -6,6 +6,7 @@
 #include "frontend/onnx/importer/Importer.h"
 #include "frontend/onnx/ops/RowsFirst.h"
 #include "frontend/onnx/ops/Softmax.h"
+#include "ir/Train/Matchers.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
@@ -322,6 +323,23 @@ FailureOr<std::optional<LossRequest>> parseLoss(StringRef text, llvm::function_r
 
 namespace {
 
+// exp(x) / sum(exp(x)), perhaps with a number added to the sum.
+bool isWrittenSoftmax(Value v) {
+  auto div = v.getDefiningOp<train::DivOp>();
+  auto exp = div ? train::skipReshapesAndCasts(div.getLhs()).getDefiningOp<train::ExpOp>() : train::ExpOp();
+  if (!exp) return false;
+  Value sum = div.getRhs();
+  for (Value before; before != sum;) {
+    before = sum;
+    sum = train::skipReshapesAndCasts(sum);
+    if (auto broadcast = sum.getDefiningOp<train::BroadcastOp>()) sum = broadcast.getOperand();
+    if (auto added = train::matchAddOfSplat(sum)) sum = added->other;
+  }
+  auto reduce = sum.getDefiningOp<train::ReduceOp>();
+  return reduce && reduce.getKind() == train::ReduceKind::sum &&
+         train::skipReshapesAndCasts(reduce.getOperand()) == exp.getResult();
+}
+
 // Finds the function that squashes the numbers of an output: by the graph's nodes, or by the ops that they have become,
 // which also shows what is inside functions. Then the operand has no name.
 std::optional<Squashed> squashedOutput(const Model& model, StringRef name, const Tensor& output) {
@@ -329,9 +347,7 @@ std::optional<Squashed> squashedOutput(const Model& model, StringRef name, const
   Value v = output.value();
   while (auto reshape = v ? v.getDefiningOp<train::ReshapeOp>() : train::ReshapeOp()) v = reshape.getOperand();
   if (!v) return std::nullopt;
-  auto div = v.getDefiningOp<train::DivOp>();
-  if (v.getDefiningOp<train::SoftmaxOp>() || (div && div.getLhs().getDefiningOp<train::ExpOp>()))
-    return Squashed{Squashing::softmax, ""};
+  if (v.getDefiningOp<train::SoftmaxOp>() || isWrittenSoftmax(v)) return Squashed{Squashing::softmax, ""};
   if (v.getDefiningOp<train::LogSoftmaxOp>()) return Squashed{Squashing::logSoftmax, ""};
   if (v.getDefiningOp<train::SigmoidOp>()) return Squashed{Squashing::sigmoid, ""};
   return std::nullopt;
@@ -352,7 +368,8 @@ StringRef nameOf(Squashing by) {
 }
 
 // Refuses the logits of a loss that are squashed already, and log-probabilities that are none. A log-softmax changes
-// nothing of a cross entropy.
+// nothing of a cross entropy. Logits may be bounded: those of log-sigmoids make probabilities in proportion to the
+// sigmoids, those of sigmoids have a warning.
 LogicalResult checkOperand(Importer& importer, const LossRequest& request, const Tensor& output) {
   const auto build = request.kind->build;
   const bool takesLogits = build == crossEntropy || build == bceWithLogits;
@@ -360,10 +377,19 @@ LogicalResult checkOperand(Importer& importer, const LossRequest& request, const
   if (!from || (!takesLogits && build != klDiv)) return success();
   const bool probabilities = from->by == Squashing::softmax || from->by == Squashing::sigmoid;
   if (build == klDiv && !probabilities) return success();
-  if (build == crossEntropy && from->by == Squashing::logSoftmax) return success();
+  if (build == crossEntropy && (from->by == Squashing::logSoftmax || from->by == Squashing::logSigmoid))
+    return success();
   const std::string operand = from->operand.empty() ? "VALUE" : from->operand, name = request.kind->name.str();
   const bool classes = from->by == Squashing::softmax || from->by == Squashing::logSoftmax;
   const std::string usual = classes ? "cross_entropy" : "bce_with_logits";
+  if (build == crossEntropy && from->by == Squashing::sigmoid) {
+    emitWarning(importer.emit.location())
+        << "is a sigmoid, and " << name
+        << " takes logits of any size: of logits from 0 to 1 no class has a probability "
+        << "near 1; --loss '" << usual << "(" << operand << ")' or '" << name << "(" << operand
+        << ")' takes what goes into it";
+    return success();
+  }
   InFlightDiagnostic error = importer.emit.error() << "is a " << nameOf(from->by) << " already, and " << name;
   if (build == klDiv)
     return error << " takes logarithms of probabilities: export the model with a log-" << nameOf(from->by)

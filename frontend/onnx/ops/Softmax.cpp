@@ -41,10 +41,22 @@ class Producers {
   llvm::StringMap<const onnx::NodeProto*> producers;
 };
 
+// True if a value is the sum of what `exponential` makes, perhaps with something added or limited.
+bool isSumOf(const Producers& producers, StringRef name, const onnx::NodeProto& exponential) {
+  const onnx::NodeProto* node = producers.of(name);
+  if (node && llvm::is_contained({"Add", "Max", "Clip"}, StringRef(node->op_type())))
+    return llvm::any_of(node->input(), [&](StringRef operand) {
+      const onnx::NodeProto* sum = producers.of(operand, "ReduceSum");
+      return sum && producers.of(sum->input(0)) == &exponential;
+    });
+  return node && node->op_type() == "ReduceSum" && producers.of(node->input(0)) == &exponential;
+}
+
 // The operand of the softmax that a division writes out.
 std::optional<std::string> writtenSoftmaxOperand(const Producers& producers, const onnx::NodeProto& division) {
   const onnx::NodeProto* exponential = producers.of(division.input(0), "Exp");
-  if (!exponential) return std::nullopt;
+  if (!exponential || division.input_size() != 2 || !isSumOf(producers, division.input(1), *exponential))
+    return std::nullopt;
   const onnx::NodeProto* shifted = producers.of(exponential->input(0), "Sub");
   if (!shifted || shifted->input_size() != 2) return exponential->input(0);
   // JAX takes the maximum of that and of its initial value.

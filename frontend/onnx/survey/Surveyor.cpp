@@ -168,7 +168,8 @@ std::vector<std::string> Surveyor::outputs(const Importer& importer) {
     if (rank == 0) survey.losses.push_back(output.name());
     // Cross entropies take what goes into a softmax or a sigmoid.
     const std::optional<Squashed> from = squashed(importer.model, output.name());
-    const bool binary = from && (from->by == Squashing::sigmoid || from->by == Squashing::logSigmoid);
+    const bool binary = from ? from->by == Squashing::sigmoid || from->by == Squashing::logSigmoid
+                             : rank >= 2 && tensor.shape().dim(rank - 1).dim_value() == 1;
     if (rank >= 2)
       survey.losses.push_back((binary ? "bce_with_logits(" : "cross_entropy(") +
                               (from ? from->operand : output.name()) + ")");

@@ -207,11 +207,17 @@ Expected<Launch> findLaunch(const Environment& environment) {
     return launch;
   }
   // A Job that is not Indexed: each of its pods would train alone, into the same files.
-  if (const char* processes = reader.find("SHEAF_PROCESSES"); processes && std::string_view(processes) != "1")
+  const auto processes = reader.integer("SHEAF_PROCESSES", 1, kMaxProcesses);
+  if (!processes.ok()) return processes.status();
+  if (processes->value_or(1) != 1)
     return Status::error(cat(
-        "SHEAF_PROCESSES is '", processes, "', but nothing numbers the processes: JOB_COMPLETION_INDEX is not set, ",
+        "SHEAF_PROCESSES is '", **processes, "', but nothing numbers the processes: JOB_COMPLETION_INDEX is not set, ",
         "nor are variables of another launcher. Set completionMode: Indexed in the Job; torchrun, mpirun and srun ",
         "need no SHEAF_PROCESSES"));
+  if (!*processes && reader.find("SHEAF_RENDEZVOUS"))
+    launch.warning =
+        "SHEAF_RENDEZVOUS has no effect: nothing numbers the processes, so this one trains alone. torchrun, mpirun, "
+        "srun, and an Indexed Job with SHEAF_PROCESSES do";
   return launch;
 }
 

@@ -13,6 +13,7 @@ def cases(session):
     yield Case("checking/a-loss-from-the-list", lambda: suggested_loss(session))
     yield Case("checking/missing-weights", lambda: missing_weights(session))
     yield Case("checking/the-fixed-batch", lambda: fixed_batch(session))
+    yield Case("checking/ranks-that-share-a-fixed-batch", lambda: shared_batch(session))
     yield Case("checking/bad-input", lambda: bad_input(session))
 
 
@@ -73,12 +74,13 @@ def obstacles(session):
 def suggested_loss(session):
     """What is suggested is what helps."""
     path = session.folder() / "outputs.onnx"
-    path.write_bytes(model([node("MatMul", ["x", "w"], ["y"])], [value("x", FLOAT, ["N", 4])], [value("y", FLOAT, ["N", 3])],
-                           [weight("w", [4, 3], [0.1 * i for i in range(12)])]))
-    report, _ = check(session, path, *BATCH, code=1)
-    expect(report["possible_losses"], "no loss is suggested")
-    for loss in report["possible_losses"]:
-        check(session, path, *BATCH, "--loss", loss)
+    for classes, usual in ((3, "cross_entropy(y)"), (1, "bce_with_logits(y)")):
+        path.write_bytes(model([node("MatMul", ["x", "w"], ["y"])], [value("x", FLOAT, ["N", 4])], [value("y", FLOAT, ["N", classes])],
+                               [weight("w", [4, classes], [0.1 * i for i in range(4 * classes)])]))
+        report, _ = check(session, path, *BATCH, code=1)
+        expect(usual in report["possible_losses"], f"{classes} classes: {report['possible_losses']}")
+        for loss in report["possible_losses"]:
+            check(session, path, *BATCH, "--loss", loss)
     # A softmax, as one operator or written out: cross entropy takes what goes into it.
     for nodes in ([node("Softmax", ["y"], ["p"])],
                   [node("ReduceMax", ["y", "last"], ["r"]), node("Max", ["least", "r"], ["m"]), node("Sub", ["y", "m"], ["s"]), node("Exp", ["s"], ["e"]),
@@ -120,6 +122,26 @@ def fixed_batch(session):
     path.write_bytes(linear())
     report, _ = check(session, path)
     expect(report["fit"]["batch"] == 1 and "--batch is not given" in report["notes"][0], report["notes"])
+
+
+def shared_batch(session):
+    """sheaf fit of a model with a fixed batch: as many ranks share it as the memory needs, and divide it."""
+    path = session.folder() / "fixed.onnx"
+    path.write_bytes(model([node("MatMul", ["x", "w"], ["y"]), node("ReduceMean", ["y"], ["loss"], keepdims=0)], [value("x", FLOAT, [6, 256])],
+                           [value("loss", FLOAT, [])], [weight("w", [256, 2048], range(256 * 2048))]))
+    fit = lambda ranks, memory, *options: session.call("sheaf", "fit", path, "--ranks", ranks, "--batch", 6, "--memory", memory, *options)
+    needed = {}
+    for ranks in (1, 2, 3, 6):
+        report = json.loads(fit(ranks, "1GiB", "--json").out)
+        expect(report["smallest_ranks"] == 1, report)
+        needed[ranks] = report["stages"][-1]["with_recompute"]["needed_bytes"]
+    expect(needed[1] > needed[2] > needed[3] > needed[6], needed)
+    for ranks in (2, 3, 6):
+        done = fit(2, needed[ranks], "--json")
+        expect(json.loads(done.out)["smallest_ranks"] == ranks, f"{ranks} ranks fit in {needed[ranks]} bytes: {done.out}")
+    expect("and the batch of the model." in fit(2, needed[2]).out, "the report says something else")
+    done = fit(2, needed[6] - 1024)
+    expect(done.code == 1 and "No number of ranks that divides the model's batch of 6 rows fits." in done.out, done.out + done.err)
 
 
 def bad_input(session):

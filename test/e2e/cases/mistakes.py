@@ -215,10 +215,13 @@ def options_of_compile(session):
 
 
 def temporary_folder(session):
-    """A TMPDIR that is not there is named, by whatever needs one."""
+    """A TMPDIR that is not there is named, by whatever needs one. Without it TMP, TEMP and TEMPDIR count, as for other programs."""
     environment = {**os.environ, "TMPDIR": "/nowhere"}
+    others = {name: value for name, value in os.environ.items() if name != "TMPDIR"} | {"TEMP": "/nowhere/either"}
     done = session.call("sheaf", "check", MODELS / "mlp.onnx", "--try", "--ranks", 2, env=environment)
     expect_short_error(Finished(done.code, "", done.err, 0), ["TMPDIR=/nowhere", "No such file or directory"], 2)
+    done = session.call("sheaf", "check", MODELS / "mlp.onnx", "--try", "--ranks", 2, env=others)
+    expect_short_error(Finished(done.code, "", done.err, 0), ["TEMP=/nowhere/either", "set TMPDIR"], 2)
     command = ("sheaf", "compile", MODELS / "mlp.onnx", "-o", session.folder() / "x.plan", "--batch", 16, "--target", "cuda:sm_90")
     if "needs ptxas" not in session.call(*command).err:
         expect_short_error(session.call(*command, env=environment), ["TMPDIR=/nowhere", "No such file or directory"], 1)

@@ -94,26 +94,31 @@ def resumed(session):
 
 
 def silent(session):
-    """SIGTERM while a pipe has no rows ends the run, which saves its state; the steps whose rows have come are done."""
+    """A run says after ten seconds that no rows come; SIGTERM ends it, and its state has the steps whose rows have come."""
     plan = session.plan(CONFIG.model, 4, 3, BATCH, CONFIG.options)
     where = session.folder()
     os.mkfifo(where / "rows")
     # Some bytes of the next rows, too.
     content = stream(where, [40]) + rows(where, "x", 40, 8)[:300]
-    process = subprocess.Popen([session.tools / "sheaf-run", plan, "--data", f"x,labels={where / 'rows'}", "--steps", str(STEPS),
-                                "--save-state", where / "state", "--log", where / "log"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = [session.tools / "sheaf-run", plan, "--data", f"x,labels={where / 'rows'}", "--steps", str(STEPS), "--save-state", where / "state",
+               "--log", where / "log"]
+    with open(where / "err", "w") as err:
+        process = subprocess.Popen(command, stdout=err, stderr=err)
     with open(where / "rows", "wb") as pipe:
         pipe.write(content)
         pipe.flush()
         deadline = time.monotonic() + 60 * session.slowdown
-        while time.monotonic() < deadline and (not (where / "log").exists() or (where / "log").read_text().count('"loss"') < 5):
+        waits = f"waiting for rows of {where / 'rows'}: nothing has come for 10 s\n"
+        while time.monotonic() < deadline and waits not in (where / "err").read_text():
             time.sleep(0.05)
         process.terminate()
         try:
-            output, _ = process.communicate(timeout=60 * session.slowdown)
+            process.wait(timeout=60 * session.slowdown)
         finally:
             process.kill()
     steps, events = read_log(where / "log")
+    output = (where / "err").read_text()
+    expect(waits in output, output)
     expect(process.returncode == 128 + signal.SIGTERM, f"exit {process.returncode}")
     expect(len(steps) == 5 and any(e["event"] == "interrupted" and e["step"] == 5 for e in events), f"{output}{events}")
     rest, made = fed(session, plan, stream(where, [56], first=40), "--resume", where / "state", steps=STEPS)
