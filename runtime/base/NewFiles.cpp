@@ -141,15 +141,15 @@ Expected<ScratchFolder> ScratchFolder::make(const std::string& prefix) {
 }
 
 Expected<ScratchFolder> ScratchFolder::makeTemporary(const std::string& name) {
-  std::string folder = "/tmp", from = "TMPDIR, which is not set";
+  std::string folder = "/tmp", where = "/tmp (TMPDIR is not set)";
   for (const char* variable : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"})
     if (const char* value = std::getenv(variable); value && *value) {
-      folder = value, from = cat(variable, "=", folder);
+      folder = value, where = cat(variable, "=", folder);
       break;
     }
   Expected<ScratchFolder> made = make((fs::path(folder) / name).string());
   if (made.ok()) return made;
-  return Status::error(cat(from, ": no temporary folder can be made: ", made.status().message(),
+  return Status::error(cat("no temporary folder can be made in ", where, ": ", made.status().message(),
                            "; set TMPDIR to a folder that can be written"));
 }
 

@@ -26,7 +26,7 @@ class Job {
   int64_t processes() const { return group_ ? group_->size() : 1; }
   // Process 0 logs, prints, and writes the files that are written once.
   bool first() const { return process() == 0; }
-  // A variable of the launcher that has no effect; may be empty.
+  // A warning about the environment, to be printed when the run starts; may be empty.
   const std::string& warning() const { return warning_; }
   // A network is between the processes, and no secret keeps unrelated programs from joining. Process 0 prints
   // kNoSecret.

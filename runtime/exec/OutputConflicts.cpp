@@ -71,12 +71,12 @@ class NamingFolders {
       return Status::error(cat(file.name, " ", file.path, " has the name of a file of ", option, " ", given,
                                ": give another name or folder"));
     };
-    auto isFolder = [&](const char* option, const std::string& given) {
+    auto refusedAsFolder = [&](const char* option, const std::string& given) {
       return Status::error(
-          cat(file.name, " ", file.path, " is the folder of ", option, " ", given, ": give one of them another name"));
+          cat(file.name, " ", file.path, " and ", option, " ", given, " have the same path: give one of them another"));
     };
     if (!options_.saveState.empty()) {
-      if (path == states_) return isFolder("--save-state", options_.saveState);
+      if (path == states_) return refusedAsFolder("--save-state", options_.saveState);
       if (folder == states_ && (name == io::kLatestFile || io::stepOfFolder(name)))
         return refused("--save-state", options_.saveState);
       if (written && folder.parent_path() == states_ && io::stepOfFolder(folder.filename().string()) &&
@@ -84,7 +84,7 @@ class NamingFolders {
         return refused("--save-state", options_.saveState);
     }
     for (const auto& [given, where] : offload_) {
-      if (path == where) return isFolder("--offload-dir", given);
+      if (path == where) return refusedAsFolder("--offload-dir", given);
       if (folder == where && name.starts_with("rank-") && (name.ends_with(".arena") || name.ends_with(".commit")))
         return refused("--offload-dir", given);
     }

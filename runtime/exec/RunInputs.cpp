@@ -37,7 +37,8 @@
 namespace sheaf::exec {
 namespace {
 
-constexpr std::chrono::seconds kMostCheckOfLabels(10);  // before a training, in the evaluation's data
+// Limits the check of the evaluation's labels before a training.
+constexpr std::chrono::seconds kMaxLabelCheckTime(10);
 
 // The head of a file of weights holds names and shapes, its end values.
 std::string weightsText(const io::Safetensors& weights) {
@@ -163,7 +164,7 @@ class Reader {
       Expected<io::DataSource> data = io::DataSource::open(
           *in_.plan, options_.data, in_.position.shuffleSeed, io::DataReader::kTraining,
           {.firstSample = in_.position.samples,
-           .ends = {.failed = &control_.aborting, .interrupted = &control_.interrupted, .waits = control_.note}});
+           .waiting = {.failed = &control_.aborting, .interrupted = &control_.interrupted, .report = control_.note}});
       if (!data.ok()) return data.status();
       in_.notes.insert(in_.notes.end(), data->notes().begin(), data->notes().end());
       in_.data = std::move(*data);
@@ -180,11 +181,11 @@ class Reader {
       in_.notes.insert(in_.notes.end(), data->notes().begin(), data->notes().end());
       in_.evaluationData = std::move(*data);
       SHEAF_RETURN_IF_ERROR(checkEvaluable(*in_.plan, in_.evaluationData->rows()));
-      // A label that only an evaluation finds would end a training that has not saved its state. Other processes wait
-      // meanwhile, so large files are read in part.
+      // A wrong label would end the training at its first evaluation, before it has saved a state. Other processes wait
+      // meanwhile, so the check stops after some seconds.
       if (!options_.evaluate && job_.first())
         SHEAF_RETURN_IF_ERROR(
-            in_.evaluationData->checkClasses([this, end = std::chrono::steady_clock::now() + kMostCheckOfLabels] {
+            in_.evaluationData->checkClasses([this, end = std::chrono::steady_clock::now() + kMaxLabelCheckTime] {
               return control_.interrupted || std::chrono::steady_clock::now() >= end;
             }));
     }

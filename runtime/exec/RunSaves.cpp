@@ -19,15 +19,17 @@ Status ofSaves(const Status& status) {
   return status.ok() ? status : Status::error(cat("--save-state: ", status.message()));
 }
 
-// True if --resume names the folder, a state in it, or a copy of one. `resumed` is the state.
-bool isResumed(const std::string& folder, int64_t step, const std::string& resume, const std::string& resumed) {
+// Returns true if --resume names this folder, a state in it, or a copy of its state of `step`. `resumedState` is the
+// folder of the state that the run has read.
+bool isResumed(const std::string& folder, int64_t step, const std::string& resume, const std::string& resumedState) {
   std::error_code error;
   return !resume.empty() && (fs::equivalent(folder, resume, error) ||
                              fs::equivalent(folder, fs::path(resume).lexically_normal() / "..", error) ||
-                             io::haveSameManifest(cat(folder, "/", io::stepFolder(step)), resumed));
+                             io::haveSameManifest(cat(folder, "/", io::stepFolder(step)), resumedState));
 }
 
-// The newest state in the folder; empty if there is none. A folder step-N may be one of --outputs.
+// Returns the newest state in the folder; empty if there is none. Folders step-N without files of a state are passed
+// over: --outputs makes such folders.
 std::string newestState(const std::string& folder) {
   std::error_code error;
   int64_t newest = -1;
@@ -39,14 +41,14 @@ std::string newestState(const std::string& folder) {
 
 }  // namespace
 
-Status RunSaves::open(const RunOptions& options, int64_t step, const std::string& resumed,
+Status RunSaves::open(const RunOptions& options, int64_t step, const std::string& resumedState,
                       std::vector<std::string>& warnings) {
   const std::string& folder = options.saveState;
   if (io::isState(folder))
     return ofSaves(Status::error(cat(folder, " is a saved state; give the folder that holds it, ",
                                      fs::path(folder + "/..").lexically_normal().string())));
   // A training whose state is in files goes on from them, and saves on where it saved before.
-  const bool goesOn = isResumed(folder, step, options.resume, resumed) ||
+  const bool goesOn = isResumed(folder, step, options.resume, resumedState) ||
                       (!options.resume.empty() && isOneOf(options.resume, options.offloadFolders));
   const std::string newest = goesOn ? "" : newestState(folder);
   if (!newest.empty() && options.keepSaves > 0)

@@ -20,11 +20,12 @@ namespace sheaf::exec {
 // Errors name --save-state.
 class RunSaves {
  public:
-  // Called by the process that writes folders, before the training: opens the folder of --save-state, and fails if the
-  // state after `step`, from which the run goes on, could not be written there. `resumed` is that state's folder, empty
-  // without one. States of another training in the folder, which the run does not resume, are an error with
-  // --keep-saves, which would remove them, and otherwise a warning.
-  Status open(const RunOptions& options, int64_t step, const std::string& resumed, std::vector<std::string>& warnings);
+  // Opens the folder of --save-state before the training, in the process that writes folders. Fails if no state can be
+  // written there. `step` is the step at which the run begins; `resumedState` is the folder of the state that it
+  // resumes, or empty. States of another training in the folder are an error with --keep-saves, which would remove
+  // them, and otherwise a warning.
+  Status open(const RunOptions& options, int64_t step, const std::string& resumedState,
+              std::vector<std::string>& warnings);
   // Takes memory and threads for `staging` bytes of each rank. `state` outlives the saves. From here on `complete` is
   // called for each state that is on the disk, by the functions below.
   Status start(const StateAccess& state, const std::string& folder, uint64_t staging,

@@ -81,9 +81,10 @@ std::string stepFolder(int64_t step);
 std::optional<int64_t> stepOfFolder(const std::string& name);
 // Whether a state's folder has a manifest and every file that it names, with its size. What is in them is not read.
 bool hasAllFiles(const std::string& folder);
-// True if the folder is a state, whole or damaged, and not a folder of states with another program's manifest.json.
+// Returns true if the folder itself is a saved state, even a damaged one: it has a manifest.json and another file of a
+// state, or the manifest is valid. The manifest.json of another program does not count.
 bool isState(const std::string& folder);
-// True if the states of two folders have the same manifest, which has the checksums of all files.
+// Returns true if both folders have a valid manifest with the same content. A manifest has the checksums of all files.
 bool haveSameManifest(const std::string& folder, const std::string& other);
 
 class CheckpointWriter {

@@ -75,10 +75,9 @@ Status checkTokens(const plan::Plan& plan, std::span<const DataArgument> argumen
                                "=TOKENS would shift them once more: give both the same tokens, ", option, " ", tokens,
                                "=", last.file, " ", option, " ", labels, "=", last.file));
     if (isLabels(tokens) && !isLabels(labels))
-      return Status::error(
-          cat(given, " takes for '", labels, "' the tokens that follow those of '", tokens, "', but '", tokens,
-              "' has the labels; write ", option, " ", labels, ",", tokens, "=", last.file,
-              ". A model that predicts the token before takes each input from a .npy file of its own"));
+      return Status::error(cat(given, " takes for '", labels, "' the tokens that follow those of '", tokens, "', but '",
+                               tokens, "' has the labels; write ", option, " ", labels, ",", tokens, "=", last.file,
+                               ". To predict the previous token instead, give each input its own .npy file"));
   }
   for (const DataArgument& other : arguments.first(arguments.size() - 1)) {
     const std::string &a = other.inputs[0], &b = last.inputs[0];
@@ -225,7 +224,7 @@ Status DataSource::addPipe(const plan::Plan& plan, const DataArgument& argument,
       column.reads += instruction->has_input() && instruction->input().input() == *index;
     column.reads /= plan::microBatches(plan);
   }
-  Expected<std::unique_ptr<PipeRows>> pipe = PipeRows::open(argument.file, std::move(columns), options.ends);
+  Expected<std::unique_ptr<PipeRows>> pipe = PipeRows::open(argument.file, std::move(columns), options.waiting);
   if (!pipe.ok()) return Status::error(cat(option(), ": ", pipe.status().message()));
   pipe_ = std::move(*pipe);
   firstSample_ = options.firstSample;

@@ -47,7 +47,7 @@ enum class DataReader { kTraining, kEvaluation };
 // What a pipe needs to know of the run.
 struct PipeOptions {
   uint64_t firstSample = 0;  // the first one of the run
-  PipeRows::Ends ends = {};
+  PipeRows::Waiting waiting = {};
 };
 
 class DataSource {

@@ -18,7 +18,7 @@ namespace sheaf::io {
 namespace {
 
 constexpr int kPollMilliseconds = 100;
-constexpr std::chrono::seconds kFirstReport(10), kNextReport(30);  // while nothing comes
+constexpr std::chrono::seconds kFirstReport(10), kNextReport(30);  // between notes that no data arrive
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;                 // of an array
 constexpr size_t kPieceBytes = size_t{1} << 20;  // by which memory grows, so that a header cannot ask for much
 
@@ -41,22 +41,22 @@ bool PipeRows::isPipe(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
 }
 
-PipeRows::PipeRows(std::string path, std::vector<Column> columns, int descriptor, const Ends& ends)
-    : path_(std::move(path)), columns_(std::move(columns)), descriptor_(descriptor), ends_(ends) {}
+PipeRows::PipeRows(std::string path, std::vector<Column> columns, int descriptor, const Waiting& waiting)
+    : path_(std::move(path)), columns_(std::move(columns)), descriptor_(descriptor), waiting_(waiting) {}
 
 PipeRows::~PipeRows() {
   close(descriptor_);
 }
 
 Expected<std::unique_ptr<PipeRows>> PipeRows::open(const std::string& path, std::vector<Column> columns,
-                                                   const Ends& ends) {
+                                                   const Waiting& waiting) {
   // A pipe without a name is not opened a second time: Linux would then not say that its writer has gone already.
   // Opening a named one must not wait for its writer, as it would without O_NONBLOCK.
   const std::optional<int> given = descriptorOf(path);
   const int descriptor =
       given ? fcntl(*given, F_DUPFD_CLOEXEC, 0) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return Status::error(cat("cannot open ", path, ": ", std::strerror(errno)));
-  return std::unique_ptr<PipeRows>(new PipeRows(path, std::move(columns), descriptor, ends));
+  return std::unique_ptr<PipeRows>(new PipeRows(path, std::move(columns), descriptor, waiting));
 }
 
 Status PipeRows::wrong(const Column& column, const std::string& why) const {
@@ -69,15 +69,15 @@ Expected<size_t> PipeRows::receive(std::span<std::byte> bytes) {
   const Clock::time_point begin = Clock::now();
   Clock::time_point report = begin + kFirstReport;
   while (count < bytes.size()) {
-    pollfd waiting{descriptor_, POLLIN, 0};
-    const int ready = poll(&waiting, 1, kPollMilliseconds);
-    const bool failed = ends_.failed && *ends_.failed;
-    if (failed || (ends_.interrupted && *ends_.interrupted))
+    pollfd awaited{descriptor_, POLLIN, 0};
+    const int ready = poll(&awaited, 1, kPollMilliseconds);
+    const bool failed = waiting_.failed && *waiting_.failed;
+    if (failed || (waiting_.interrupted && *waiting_.interrupted))
       return Status::error(cat("waiting for rows, but the run ", failed ? "failed" : "was interrupted"));
-    if (const Clock::time_point now = Clock::now(); ready == 0 && ends_.waits && now >= report) {
+    if (const Clock::time_point now = Clock::now(); ready == 0 && waiting_.report && now >= report) {
       report = now + kNextReport;
-      ends_.waits(cat("waiting for rows of ", path_, ": nothing has come for ",
-                      std::chrono::round<std::chrono::seconds>(now - begin).count(), " s"));
+      waiting_.report(cat("waiting for rows of ", path_, ": nothing has come for ",
+                          std::chrono::round<std::chrono::seconds>(now - begin).count(), " s"));
     }
     if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
     const ssize_t got = ready < 0 ? -1 : ::read(descriptor_, bytes.data() + count, bytes.size() - count);

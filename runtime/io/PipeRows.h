@@ -35,16 +35,16 @@ class PipeRows {
 
   // Whether `path` is a pipe: a named one, /dev/fd/N (which is what a shell's <(command) stands for) or /dev/stdin.
   static bool isPipe(const std::string& path);
-  // Ends waiting for rows, and reports that it lasts.
-  struct Ends {
+  // The conditions that end waiting for rows, and the function that reports it.
+  struct Waiting {
     const std::atomic<bool>* failed = nullptr;       // the run has failed elsewhere
     const std::atomic<bool>* interrupted = nullptr;  // the run begins no further step
-    // Called from any thread after 10 seconds in which nothing has come, and every 30 seconds from then on.
-    std::function<void(const std::string& text)> waits = {};
+    // Called from any thread after 10 seconds without data, and every 30 seconds from then on.
+    std::function<void(const std::string& text)> report = {};
   };
   // Does not wait for a writer.
   static Expected<std::unique_ptr<PipeRows>> open(const std::string& path, std::vector<Column> columns,
-                                                  const Ends& ends);
+                                                  const Waiting& waiting);
   ~PipeRows();
 
   // Waits until the rows below `rows` have come. An error, which read() gives as well, says why they do not come.
@@ -65,7 +65,7 @@ class PipeRows {
     int64_t left = 0;                          // reads of rows to come; under the mutex
   };
 
-  PipeRows(std::string path, std::vector<Column> columns, int descriptor, const Ends& ends);
+  PipeRows(std::string path, std::vector<Column> columns, int descriptor, const Waiting& waiting);
   Expected<std::shared_ptr<Chunk>> chunkOf(uint64_t row);
   Expected<std::shared_ptr<Chunk>> receiveChunk();
   // The next array's header; of no bytes where the pipe has ended before it.
@@ -77,7 +77,7 @@ class PipeRows {
   const std::string path_;
   const std::vector<Column> columns_;
   const int descriptor_;
-  const Ends ends_;
+  const Waiting waiting_;
   std::mutex receiving_;  // held while waiting for bytes; taken before the other one
   std::mutex mutex_;      // of what follows
   std::deque<std::shared_ptr<Chunk>> chunks_;

@@ -20,8 +20,8 @@ std::optional<DataType> typeNamed(std::string_view name) {
   return std::nullopt;
 }
 
-// Recognizes a file of torch.save, a ZIP archive or a pickle, among files whose first eight bytes, `length`, are not
-// the length of a header that they hold. A safetensors file with a header of 0x280 bytes begins as a pickle does.
+// Returns true if torch.save wrote the file, as a ZIP archive or a pickle. Call it only if `length`, the first eight
+// bytes, is not a valid header length: a header of 0x280 bytes begins with the bytes of a pickle.
 bool isOfTorchSave(std::span<const std::byte> file, uint64_t length) {
   return std::memcmp(file.data(), "PK\x03\x04", 4) == 0 ||
          (length > kMaxHeaderBytes && std::memcmp(file.data(), "\x80\x02", 2) == 0);

@@ -114,7 +114,7 @@ operator("ignored", "SoftmaxCrossEntropyLoss", lambda x, t: F.cross_entropy(x, t
 operator("", "NegativeLogLikelihoodLoss", lambda x, t: F.nll_loss(x, t, reduction="none"), [R, LABELS], _reduction="none")
 
 # Activations of a recurrence: one step whose input is 1 and whose hidden elements are the points, so that they are the products.
-# ONNX defines the ThresholdedRelu of a recurrence with >=, the operator with >.
+# In a recurrence, ONNX defines ThresholdedRelu with >=; the operator of that name uses >.
 HIDDEN = POINTS[np.isfinite(POINTS)]
 for name, fn, alpha, beta in (("Relu", torch.relu, None, None), ("Tanh", torch.tanh, None, None), ("Sigmoid", torch.sigmoid, None, None),
                               ("LeakyRelu", F.leaky_relu, 0.01, None), ("ThresholdedRelu", lambda x: torch.where(x >= 1, x, 0), 1.0, None),

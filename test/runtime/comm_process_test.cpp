@@ -210,23 +210,25 @@ TEST(Launcher, KubernetesIndexedJob) {
   set["SHEAF_PROCESSES"] = "1";
   EXPECT_EQ(launchOf(set)->size, 1);
   EXPECT_EQ(launchOf(set)->rank, 0);
-  // A Job that is not Indexed.
-  Variables alone = set;
-  alone.erase("JOB_COMPLETION_INDEX");
-  EXPECT_EQ(launchOf(alone)->size, 1);
-  EXPECT_EQ(launchOf(alone)->warning, "");  // its SHEAF_PROCESSES is 1
-  alone["SHEAF_PROCESSES"] = "01";
-  EXPECT_EQ(launchOf(alone)->size, 1);
-  alone["SHEAF_PROCESSES"] = "many";
-  EXPECT_THAT(refusal(alone), HasSubstr("SHEAF_PROCESSES is 'many'"));
-  alone.erase("SHEAF_PROCESSES");
-  EXPECT_THAT(launchOf(alone)->warning, HasSubstr("SHEAF_RENDEZVOUS has no effect: nothing numbers the processes"));
-  alone["SHEAF_PROCESSES"] = "4";
-  EXPECT_THAT(refusal(alone),
-              AllOf(HasSubstr("JOB_COMPLETION_INDEX is not set"), HasSubstr("completionMode: Indexed")));
   // Kubeflow's jobs and torchrun in a pod set RANK: it counts.
   set["RANK"] = "1", set["WORLD_SIZE"] = "2", set["MASTER_ADDR"] = "a", set["MASTER_PORT"] = "1";
   EXPECT_EQ(launchOf(set)->launcher, "torchrun");
+}
+
+// Pods of a Job that is not Indexed, for example.
+TEST(Launcher, VariablesWithoutALauncher) {
+  Variables set{{"SHEAF_PROCESSES", "1"}, {"SHEAF_RENDEZVOUS", "train-0.train:29400"}};
+  for (const char* one : {"1", "01"}) {
+    set["SHEAF_PROCESSES"] = one;
+    EXPECT_EQ(launchOf(set)->size, 1);
+    EXPECT_EQ(launchOf(set)->warning, "");
+  }
+  set["SHEAF_PROCESSES"] = "many";
+  EXPECT_THAT(refusal(set), HasSubstr("SHEAF_PROCESSES is 'many'"));
+  set["SHEAF_PROCESSES"] = "4";
+  EXPECT_THAT(refusal(set), AllOf(HasSubstr("JOB_COMPLETION_INDEX is not set"), HasSubstr("completionMode: Indexed")));
+  set.erase("SHEAF_PROCESSES");
+  EXPECT_THAT(launchOf(set)->warning, HasSubstr("SHEAF_RENDEZVOUS has no effect: no launcher has set the rank"));
 }
 
 TEST(Launcher, WhichMpi) {

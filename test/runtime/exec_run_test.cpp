@@ -389,12 +389,6 @@ TEST_F(RunTest, StatesOfAnotherTrainingStay) {
     std::filesystem::remove_all(first.saveState);
     ASSERT_TRUE(run(first).ok());
   }
-  // A copy of a state in the folder is the same training.
-  std::filesystem::copy(first.saveState + "/step-00000004", folder_ / "backup");
-  other.resume = folder_ / "backup";
-  EXPECT_EQ(run(other).message(), "");
-  std::filesystem::remove_all(first.saveState);
-  ASSERT_TRUE(run(first).ok());
   other.resume.clear();
   other.keepSaves = 0;
   ASSERT_TRUE(run(other).ok());
@@ -404,8 +398,22 @@ TEST_F(RunTest, StatesOfAnotherTrainingStay) {
   EXPECT_THAT(run(other).message(), AllOf(HasSubstr("is a saved state"), HasSubstr("holds it, " + first.saveState)));
 }
 
-TEST_F(RunTest, FoldersWithoutStatesAreNotStates) {
-  // A folder step-N of --outputs, and a manifest of a web application.
+TEST_F(RunTest, ACopyOfAStateIsTheSameTraining) {
+  exec::RunOptions first = options(plan(2, 2), 4);
+  first.saveState = folder_ / "state";
+  ASSERT_EQ(run(first).message(), "");
+  std::filesystem::copy(first.saveState + "/step-00000004", folder_ / "backup");
+  exec::RunOptions goesOn = options(plan(2, 2), 5);
+  goesOn.saveState = first.saveState;
+  goesOn.keepSaves = 1;
+  goesOn.resume = folder_ / "backup";
+  EXPECT_EQ(run(goesOn).message(), "");
+  // The state of step 5, which has replaced the one of step 4, is not the one that the run resumes.
+  EXPECT_THAT(run(goesOn).message(), HasSubstr("holds states of another training, such as step-00000005"));
+}
+
+// A folder step-N of --outputs, and a manifest of a web application.
+TEST_F(RunTest, ForeignStepFoldersAndManifestsAreNoStates) {
   const std::string folder = folder_ / "shared";
   std::filesystem::create_directories(folder + "/step-00000002");
   writeFile(folder + "/step-00000002/logits.npy", "outputs");

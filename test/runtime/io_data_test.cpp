@@ -220,14 +220,14 @@ TEST_F(Data, LabelsOutOfRangeAreErrorsThatNameTheRow) {
   EXPECT_EQ(readAll(-1), "");
 }
 
-// Before a training begins, all labels of its evaluation are read.
+// checkClasses() reads labels without a training, until its caller wants no more.
 TEST_F(Data, LabelsOutOfRangeAreFoundWithoutReadingThePieces) {
-  auto checked = [&](size_t changed, bool enough = false) {
+  auto checked = [&](size_t changed, bool stops = false) {
     std::vector<int64_t> labels(15);
     if (changed < labels.size()) labels[changed] = 42;
     writeFile(folder_ / "labels.npy", npy<int64_t>("<i8", {5, 3}, labels));
     auto data = open({"x=" + (folder_ / "x.npy"), "t=" + (folder_ / "labels.npy")});
-    return data->checkClasses([&] { return enough; }).message();
+    return data->checkClasses([&] { return stops; }).message();
   };
   plan_.mutable_inputs(1)->set_classes(42);
   EXPECT_EQ(checked(15), "");

@@ -328,7 +328,7 @@ TEST(Safetensors, NothingRemainsWithoutCommit) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-// The first bytes of a file are its header's length, in which a reader may see other formats: 0x280 begins as a pickle.
+// The first eight bytes are the header's length, and some lengths look like another format: 0x280 begins like a pickle.
 TEST(Safetensors, AHeaderMayHaveAnyLength) {
   for (size_t length = 64; length <= 4096; ++length) {
     std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
@@ -339,7 +339,7 @@ TEST(Safetensors, AHeaderMayHaveAnyLength) {
   }
 }
 
-TEST(Safetensors, AFileOfTorchSaveIsNamed) {
+TEST(Safetensors, AFileOfTorchSaveIsRefusedWithAdvice) {
   for (std::string begin : {std::string("PK\x03\x04\0\0\x08\x08", 8), std::string("\x80\x02\x8a\nl\xfc\x9c\x46", 8)})
     EXPECT_THAT(io::Safetensors::parse(bytesOf(begin + std::string(100, 'x'))).status().message(),
                 HasSubstr("one of torch.save; save the weights with safetensors.torch.save_file"));

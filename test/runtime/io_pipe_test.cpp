@@ -52,11 +52,11 @@ std::string rowsOfT(int64_t first, int64_t rows) {
 
 class Pipe : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_EQ(pipe(ends_), 0); }
+  void SetUp() override { ASSERT_EQ(pipe(waiting_), 0); }
   void TearDown() override {
     if (writer_.joinable()) writer_.join();
-    close(ends_[0]);
-    if (!closed_) close(ends_[1]);
+    close(waiting_[0]);
+    if (!closed_) close(waiting_[1]);
   }
 
   // In a thread, since a pipe holds 64 KiB; closes it at the end.
@@ -64,14 +64,14 @@ class Pipe : public ::testing::Test {
     closed_ = true;
     writer_ = std::thread([this, bytes] {
       for (size_t at = 0; at < bytes.size();) {
-        const ssize_t count = ::write(ends_[1], bytes.data() + at, bytes.size() - at);
+        const ssize_t count = ::write(waiting_[1], bytes.data() + at, bytes.size() - at);
         if (count <= 0) break;
         at += static_cast<size_t>(count);
       }
-      close(ends_[1]);
+      close(waiting_[1]);
     });
   }
-  std::string path() const { return "/dev/fd/" + std::to_string(ends_[0]); }
+  std::string path() const { return "/dev/fd/" + std::to_string(waiting_[0]); }
 
   Expected<io::DataSource> open(const std::string& names, const io::PipeOptions& options = {}) {
     return io::DataSource::open(plan_, {*io::parseDataArgument(names + "=" + path())}, std::nullopt,
@@ -98,7 +98,7 @@ class Pipe : public ::testing::Test {
   }
 
   plan::Plan plan_ = twoInputs();
-  int ends_[2] = {-1, -1};
+  int waiting_[2] = {-1, -1};
   std::thread writer_;
   bool closed_ = false;
 };
@@ -230,7 +230,7 @@ TEST_F(Pipe, IsRefusedWhereRowsAreReadAgainOrInAnotherOrder) {
 
 TEST_F(Pipe, AFailedRunEndsTheWait) {
   std::atomic<bool> failed = false;
-  auto data = open("x,t", {.ends = {.failed = &failed}});  // its writer says nothing
+  auto data = open("x,t", {.waiting = {.failed = &failed}});  // its writer says nothing
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     failed = true;
@@ -242,9 +242,9 @@ TEST_F(Pipe, AFailedRunEndsTheWait) {
 
 TEST_F(Pipe, RowsThatHaveComeAreReadWhileOthersAreAwaited) {
   std::atomic<bool> interrupted = false;
-  auto data = open("x,t", {.ends = {.interrupted = &interrupted}});
+  auto data = open("x,t", {.waiting = {.interrupted = &interrupted}});
   const std::string bytes = rowsOfX(0, 4) + rowsOfT(0, 4);
-  ASSERT_EQ(::write(ends_[1], bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  ASSERT_EQ(::write(waiting_[1], bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   EXPECT_TRUE(data->await(4).ok());
   std::atomic<bool> over = false;
   std::thread other([&] {

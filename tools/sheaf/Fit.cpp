@@ -112,7 +112,8 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, FitOptions o, int64_t sta
   return layout;
 }
 
-// Stage 3 with recomputation on so many ranks, which have no nodes: as one group, whatever divides their number.
+// Compiles stage 3 with recomputation of everything for `ranks` ranks, as one group without nodes. One rank has stage
+// 0.
 mlir::FailureOr<Layout> layOutSmallest(mlir::MLIRContext& context, FitOptions o, int64_t ranks, int64_t batch) {
   o.ranksPerNode = 0;
   o.import.ranks = ranks;
@@ -151,23 +152,23 @@ int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const
   return enough;
 }
 
-// The same for a model whose batch is fixed: the fewest ranks that share it. On more ranks each has less of the state
-// and of the rows.
+// Returns the smallest number of ranks that fits and divides the model's fixed batch; 0 if there is none, -1 after an
+// error. The search is binary: on more ranks, each has less of the state and fewer rows.
 int64_t fewestSharing(mlir::MLIRContext& context, const FitOptions& options, int64_t batch) {
-  std::vector<int64_t> numbers;
+  std::vector<int64_t> candidates;
   for (int64_t ranks = 1; ranks <= std::min(batch, options.mostRanks); ++ranks)
-    if (batch % (ranks * options.import.microBatches) == 0) numbers.push_back(ranks);
-  size_t first = 0, end = numbers.size();
+    if (batch % (ranks * options.import.microBatches) == 0) candidates.push_back(ranks);
+  size_t first = 0, end = candidates.size();
   while (first < end) {
     const size_t middle = (first + end) / 2;
-    mlir::FailureOr<Layout> layout = layOutSmallest(context, options, numbers[middle], batch);
+    mlir::FailureOr<Layout> layout = layOutSmallest(context, options, candidates[middle], batch);
     if (mlir::failed(layout)) return -1;
     if (layout->fits)
       end = middle;
     else
       first = middle + 1;
   }
-  return first < numbers.size() ? numbers[first] : 0;
+  return first < candidates.size() ? candidates[first] : 0;
 }
 
 json::Value layoutJson(const Layout& layout, uint64_t memory) {
@@ -301,12 +302,11 @@ void printFit(const FitOptions& o, const Fit& fit) {
   if (fewest > 0)
     out::printf("Smallest setup that fits%s: %s, with ZeRO-3, recomputation and %s.\n",
                 offloads(o) ? " without offload" : "", counted(fewest, "rank").c_str(),
-                fit.exportedBatch ? "the batch of the model" : "as many rows per rank");
+                fit.exportedBatch ? "the model's fixed batch" : "as many rows per rank");
   else if (fit.exportedBatch)
     out::printf(
-        "No number of ranks that divides the model's batch of %s fits.\nExport the model with a dynamic batch: then "
-        "more "
-        "ranks can be tried.\n",
+        "The model has a fixed batch of %s, and no number of ranks that divides it fits.\n"
+        "Export the model with a dynamic batch to try more ranks.\n",
         counted(fit.exportedBatch, "row").c_str());
   else if (o.mostRanks < plan::kMaxRanks)
     out::printf(

@@ -48,7 +48,7 @@ struct Stage {
 struct Fit {
   std::vector<Stage> stages;
   int64_t fewest = 0;         // ranks on which stage 3 fits; 0: there is no such number
-  int64_t exportedBatch = 0;  // the batch that is fixed in the model; 0 if it is dynamic
+  int64_t exportedBatch = 0;  // the batch that is fixed in the model; 0 if it is dynamic or one row
   // Of the fastest plan that fits, if any does: what binds it, its links where the machine has several nodes, what it
   // writes, and other systems.
   int64_t fastest = -1;  // its stage

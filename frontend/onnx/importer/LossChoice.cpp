@@ -101,8 +101,9 @@ LogicalResult Importer::chooseLoss() {
             "with its loss";
 }
 
-// True of the name of a value of the step: an input that --loss adds needs another. What the step does not compute may
-// belong to the graph's own loss; an input that it does not read counts only if it is bound.
+// Returns true if a value of the step has this name, so that an input that --loss adds needs another. Nodes that the
+// step does not compute do not count: they may belong to the graph's own loss. Initializers count only if a node of the
+// step reads them, and inputs that it does not read only if they are bound.
 bool Importer::isTaken(StringRef name) {
   for (unsigned i = 0; i < step.getNumArguments(); ++i)
     if (step.getArgAttrOfType<StringAttr>(i, "train.name") == name) return true;

@@ -6,7 +6,6 @@
 #include "frontend/onnx/importer/Importer.h"
 #include "frontend/onnx/ops/RowsFirst.h"
 #include "frontend/onnx/ops/Softmax.h"
-#include "ir/Train/Matchers.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
@@ -323,23 +322,6 @@ FailureOr<std::optional<LossRequest>> parseLoss(StringRef text, llvm::function_r
 
 namespace {
 
-// exp(x) / sum(exp(x)), perhaps with a number added to the sum.
-bool isWrittenSoftmax(Value v) {
-  auto div = v.getDefiningOp<train::DivOp>();
-  auto exp = div ? train::skipReshapesAndCasts(div.getLhs()).getDefiningOp<train::ExpOp>() : train::ExpOp();
-  if (!exp) return false;
-  Value sum = div.getRhs();
-  for (Value before; before != sum;) {
-    before = sum;
-    sum = train::skipReshapesAndCasts(sum);
-    if (auto broadcast = sum.getDefiningOp<train::BroadcastOp>()) sum = broadcast.getOperand();
-    if (auto added = train::matchAddOfSplat(sum)) sum = added->other;
-  }
-  auto reduce = sum.getDefiningOp<train::ReduceOp>();
-  return reduce && reduce.getKind() == train::ReduceKind::sum &&
-         train::skipReshapesAndCasts(reduce.getOperand()) == exp.getResult();
-}
-
 // Finds the function that squashes the numbers of an output: by the graph's nodes, or by the ops that they have become,
 // which also shows what is inside functions. Then the operand has no name.
 std::optional<Squashed> squashedOutput(const Model& model, StringRef name, const Tensor& output) {
@@ -368,8 +350,8 @@ StringRef nameOf(Squashing by) {
 }
 
 // Refuses the logits of a loss that are squashed already, and log-probabilities that are none. A log-softmax changes
-// nothing of a cross entropy. Logits may be bounded: those of log-sigmoids make probabilities in proportion to the
-// sigmoids, those of sigmoids have a warning.
+// nothing of a cross entropy. Cross entropy accepts log-sigmoids: their softmax is proportional to the sigmoids. It
+// accepts sigmoids with a warning.
 LogicalResult checkOperand(Importer& importer, const LossRequest& request, const Tensor& output) {
   const auto build = request.kind->build;
   const bool takesLogits = build == crossEntropy || build == bceWithLogits;
@@ -384,10 +366,9 @@ LogicalResult checkOperand(Importer& importer, const LossRequest& request, const
   const std::string usual = classes ? "cross_entropy" : "bce_with_logits";
   if (build == crossEntropy && from->by == Squashing::sigmoid) {
     emitWarning(importer.emit.location())
-        << "is a sigmoid, and " << name
-        << " takes logits of any size: of logits from 0 to 1 no class has a probability "
-        << "near 1; --loss '" << usual << "(" << operand << ")' or '" << name << "(" << operand
-        << ")' takes what goes into it";
+        << "is a sigmoid, but " << name << " expects unbounded logits: with values from 0 to 1, no class can reach a "
+        << "probability near 1. Give the input of the sigmoid: --loss '" << usual << "(" << operand << ")' or '" << name
+        << "(" << operand << ")'";
     return success();
   }
   InFlightDiagnostic error = importer.emit.error() << "is a " << nameOf(from->by) << " already, and " << name;

@@ -1,5 +1,6 @@
 #include "frontend/onnx/ops/Softmax.h"
 
+#include "ir/Train/Matchers.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringMap.h"
 
@@ -41,22 +42,22 @@ class Producers {
   llvm::StringMap<const onnx::NodeProto*> producers;
 };
 
-// True if a value is the sum of what `exponential` makes, perhaps with something added or limited.
+// Returns true if `name` is the sum of the results of `exponential`. The sum may have a value added or be clamped.
 bool isSumOf(const Producers& producers, StringRef name, const onnx::NodeProto& exponential) {
+  auto isSum = [&](const onnx::NodeProto* node) {
+    return node && node->op_type() == "ReduceSum" && producers.of(node->input(0)) == &exponential;
+  };
   const onnx::NodeProto* node = producers.of(name);
   if (node && llvm::is_contained({"Add", "Max", "Clip"}, StringRef(node->op_type())))
-    return llvm::any_of(node->input(), [&](StringRef operand) {
-      const onnx::NodeProto* sum = producers.of(operand, "ReduceSum");
-      return sum && producers.of(sum->input(0)) == &exponential;
-    });
-  return node && node->op_type() == "ReduceSum" && producers.of(node->input(0)) == &exponential;
+    return llvm::any_of(node->input(), [&](StringRef operand) { return isSum(producers.of(operand)); });
+  return isSum(node);
 }
 
 // The operand of the softmax that a division writes out.
 std::optional<std::string> writtenSoftmaxOperand(const Producers& producers, const onnx::NodeProto& division) {
+  if (division.input_size() != 2) return std::nullopt;
   const onnx::NodeProto* exponential = producers.of(division.input(0), "Exp");
-  if (!exponential || division.input_size() != 2 || !isSumOf(producers, division.input(1), *exponential))
-    return std::nullopt;
+  if (!exponential || !isSumOf(producers, division.input(1), *exponential)) return std::nullopt;
   const onnx::NodeProto* shifted = producers.of(exponential->input(0), "Sub");
   if (!shifted || shifted->input_size() != 2) return exponential->input(0);
   // JAX takes the maximum of that and of its initial value.
@@ -83,6 +84,23 @@ std::optional<Squashed> squashedBy(const Producers& producers, const onnx::NodeP
 }
 
 }  // namespace
+
+bool isWrittenSoftmax(Value value) {
+  auto division = value.getDefiningOp<train::DivOp>();
+  auto exponential =
+      division ? train::skipReshapesAndCasts(division.getLhs()).getDefiningOp<train::ExpOp>() : train::ExpOp();
+  if (!exponential) return false;
+  Value sum = division.getRhs();
+  for (Value before; before != sum;) {
+    before = sum;
+    sum = train::skipReshapesAndCasts(sum);
+    if (auto broadcast = sum.getDefiningOp<train::BroadcastOp>()) sum = broadcast.getOperand();
+    if (auto added = train::matchAddOfSplat(sum)) sum = added->other;
+  }
+  auto reduction = sum.getDefiningOp<train::ReduceOp>();
+  return reduction && reduction.getKind() == train::ReduceKind::sum &&
+         train::skipReshapesAndCasts(reduction.getOperand()) == exponential.getResult();
+}
 
 std::optional<Squashed> squashed(const Model& model, StringRef value) {
   const Producers producers(model);

@@ -20,4 +20,8 @@ struct Squashed {
 // written out as exp(x - max(x)) / sum is x.
 std::optional<Squashed> squashed(const Model& model, llvm::StringRef value);
 
+// Returns true if an op's result is exp(x) / sum(exp(x)), where a constant may be added to the sum: ops show what is
+// inside functions of a graph.
+bool isWrittenSoftmax(mlir::Value value);
+
 }  // namespace sheaf::frontend

@@ -210,14 +210,15 @@ Expected<Launch> findLaunch(const Environment& environment) {
   const auto processes = reader.integer("SHEAF_PROCESSES", 1, kMaxProcesses);
   if (!processes.ok()) return processes.status();
   if (processes->value_or(1) != 1)
-    return Status::error(cat(
-        "SHEAF_PROCESSES is '", **processes, "', but nothing numbers the processes: JOB_COMPLETION_INDEX is not set, ",
-        "nor are variables of another launcher. Set completionMode: Indexed in the Job; torchrun, mpirun and srun ",
-        "need no SHEAF_PROCESSES"));
+    return Status::error(
+        cat("SHEAF_PROCESSES is '", **processes,
+            "', but no launcher has set the rank of this process: JOB_COMPLETION_INDEX is not set, ",
+            "nor are variables of another launcher. Set completionMode: Indexed in the Job; torchrun, mpirun and srun ",
+            "need no SHEAF_PROCESSES"));
   if (!*processes && reader.find("SHEAF_RENDEZVOUS"))
     launch.warning =
-        "SHEAF_RENDEZVOUS has no effect: nothing numbers the processes, so this one trains alone. torchrun, mpirun, "
-        "srun, and an Indexed Job with SHEAF_PROCESSES do";
+        "SHEAF_RENDEZVOUS has no effect: no launcher has set the rank of this process, so it trains alone. Start it "
+        "with torchrun, mpirun or srun, or in an Indexed Job with SHEAF_PROCESSES";
   return launch;
 }
 

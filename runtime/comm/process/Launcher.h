@@ -21,7 +21,7 @@ struct Launch {
   std::string job;                   // the launcher's job id, which distinguishes jobs on the same port; may be empty
   std::string secret;                // SHEAF_SECRET: what all processes must know to join; empty: none
   std::chrono::milliseconds limit{300'000};  // SHEAF_TIMEOUT
-  std::string warning;                       // a variable that has no effect; may be empty
+  std::string warning;                       // to be printed when the run starts; may be empty
 };
 
 // The value of an environment variable, or null.

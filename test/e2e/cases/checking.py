@@ -125,7 +125,7 @@ def fixed_batch(session):
 
 
 def shared_batch(session):
-    """sheaf fit of a model with a fixed batch: as many ranks share it as the memory needs, and divide it."""
+    """sheaf fit finds the smallest number of ranks that divides a fixed batch and fits."""
     path = session.folder() / "fixed.onnx"
     path.write_bytes(model([node("MatMul", ["x", "w"], ["y"]), node("ReduceMean", ["y"], ["loss"], keepdims=0)], [value("x", FLOAT, [6, 256])],
                            [value("loss", FLOAT, [])], [weight("w", [256, 2048], range(256 * 2048))]))
@@ -139,9 +139,9 @@ def shared_batch(session):
     for ranks in (2, 3, 6):
         done = fit(2, needed[ranks], "--json")
         expect(json.loads(done.out)["smallest_ranks"] == ranks, f"{ranks} ranks fit in {needed[ranks]} bytes: {done.out}")
-    expect("and the batch of the model." in fit(2, needed[2]).out, "the report says something else")
+    expect("and the model's fixed batch." in fit(2, needed[2]).out, "the report does not mention the fixed batch")
     done = fit(2, needed[6] - 1024)
-    expect(done.code == 1 and "No number of ranks that divides the model's batch of 6 rows fits." in done.out, done.out + done.err)
+    expect(done.code == 1 and "a fixed batch of 6 rows, and no number of ranks that divides it fits" in done.out, done.out + done.err)
 
 
 def bad_input(session):

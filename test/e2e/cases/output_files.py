@@ -175,7 +175,7 @@ def folders(session):
         ((*run, "--resume", "s", "--log", state + "manifest.json"), ["--log", "--resume", "which is read"]),
         ((*run, "--resume", "s", "--dump-gradients", state + "rank-00000.safetensors"), ["--dump-gradients", "--resume", "which is read"]),
         ((*run, "--save-state", "s", "--log", "s/latest"), ["--log", "--save-state"]),
-        ((*run, "--save-state", "both", "--save", "./both"), ["--save ./both is the folder of --save-state both"]),
+        ((*run, "--save-state", "both", "--save", "./both"), ["--save ./both and --save-state both have the same path"]),
         ((*run, "--save-state", "s", "--save", "s/step-00000007/rank-00000.safetensors"), ["--save", "--save-state"]),
         (("sheaf", "export", "m.plan", "--state", "s", "-o", state + "rank-00000.safetensors"), ["-o", "--state", "which is read"]),
         (("sheaf", "export", "m.plan", "--weights", "w", "-o", "w/model-00001-of-00001.safetensors"), ["-o", "--weights", "which is read"]),
