@@ -57,7 +57,9 @@ fs::path canonicalPath(const fs::path& path) {
   std::error_code error;
   const fs::path absolute = fs::absolute(path, error);
   fs::path canonical = error ? fs::path() : fs::weakly_canonical(absolute, error);
-  return error ? fs::path() : canonical;
+  if (error) return {};
+  // A path that does not exist and ends in a slash keeps an empty last component.
+  return canonical.has_filename() || !canonical.has_relative_path() ? canonical : canonical.parent_path();
 }
 
 Status checkOutputPaths(std::span<const NamedFile> outputs, std::span<const NamedFile> inputs) {

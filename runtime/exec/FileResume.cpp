@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 
+#include "runtime/base/OutputPaths.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::exec {
@@ -80,7 +81,7 @@ Expected<RunPosition> positionOf(const Committed& state) {
 bool isOneOf(const std::string& folder, const std::vector<std::string>& folders) {
   return std::any_of(folders.begin(), folders.end(), [&](const std::string& other) {
     std::error_code ignored;
-    return folder == other || std::filesystem::equivalent(folder, other, ignored);
+    return canonicalPath(folder) == canonicalPath(other) || std::filesystem::equivalent(folder, other, ignored);
   });
 }
 

@@ -108,8 +108,7 @@ class Run {
   Status openOutputs() {
     SHEAF_RETURN_IF_ERROR(checkWritable("--trace", in_.tracePath));
     if (!job_.first()) return {};
-    if (!options_.saveState.empty())
-      SHEAF_RETURN_IF_ERROR(saves_.open(options_, in_.position.step, in_.lastSaved, in_.warnings));
+    if (!options_.saveState.empty()) SHEAF_RETURN_IF_ERROR(saves_.open(options_, in_.position, in_.warnings));
     SHEAF_RETURN_IF_ERROR(checkWritable("--save", options_.save));
     SHEAF_RETURN_IF_ERROR(checkWritable("--dump-gradients", options_.gradients));
     SHEAF_RETURN_IF_ERROR(checkWritable("--metrics-file", options_.metrics));
@@ -142,17 +141,20 @@ class Run {
     return {};
   }
 
-  // Begins the state in files of a new training, if the plan has one.
-  Status newFileState() {
-    if (in_.plan->generations_size() == 0 || options_.evaluate || in_.fileState) return {};
-    Expected<uint64_t> run = newRun(job_);
-    if (!run.ok()) return run.status();
-    in_.fileState = FileState{.plan = in_.planHash, .run = *run, .step = {}};
+  // Gives the run a number, which its saved states have, and begins the state in files of a new training, if the plan
+  // has one. A run that goes on from files keeps their number.
+  Status numberRun() {
+    const bool beginsFiles = in_.plan->generations_size() > 0 && !in_.fileState;
+    if (options_.evaluate || (!beginsFiles && (options_.saveState.empty() || in_.fileState))) return {};
+    Expected<uint64_t> number = newRun(job_);
+    if (!number.ok()) return number.status();
+    in_.position.run.number = *number;
+    if (beginsFiles) in_.fileState = FileState{.plan = in_.planHash, .run = *number, .step = {}};
     return {};
   }
 
   Status openDevice() {
-    SHEAF_RETURN_IF_ERROR(newFileState());
+    SHEAF_RETURN_IF_ERROR(numberRun());
     SHEAF_RETURN_IF_ERROR(checkMemory(*in_.plan, job_, in_.target, stagingOfARank(*in_.plan, options_)));
     Expected<int64_t> threads = threadsOfRanks(*in_.plan, job_, in_.target, options_.threadsPerRank);
     if (!threads.ok()) return threads.status();

@@ -37,8 +37,11 @@
 namespace sheaf::exec {
 namespace {
 
-// Limits the check of the evaluation's labels before a training.
-constexpr std::chrono::seconds kMaxLabelCheckTime(10);
+// Limits the check of the evaluation's labels before a training: other processes wait meanwhile.
+std::chrono::milliseconds labelCheckTime(const Job& job) {
+  constexpr std::chrono::milliseconds kMost(10'000);
+  return job.group() ? std::min(kMost, job.group()->limit() / 4) : kMost;
+}
 
 // The head of a file of weights holds names and shapes, its end values.
 std::string weightsText(const io::Safetensors& weights) {
@@ -52,6 +55,14 @@ std::string weightsText(const io::Safetensors& weights) {
     bytes += file.size();
   }
   return cat("of ", bytes, " bytes with hashes ", hexText(heads.digest()), " and ", hexText(ends.digest()));
+}
+
+// The lineage of a run that resumes a state of `saved`; it has no number yet.
+io::RunLineage runAfter(const io::RunLineage& saved) {
+  io::RunLineage run{.earlier = saved.earlier};
+  if (saved.number != 0) run.earlier.push_back(saved.number);
+  if (run.earlier.size() > io::kMostEarlierRuns) run.earlier.erase(run.earlier.begin());
+  return run;
 }
 
 class Reader {
@@ -152,7 +163,8 @@ class Reader {
                       manifest.shuffleSeed,
                       manifest.lossScale,
                       manifest.length,
-                      {}};
+                      {},
+                      runAfter(manifest.run)};
       if (manifest.seed != in_.training.seed())
         in_.warnings.push_back(cat("the state was saved by a run with seed ", manifest.seed, ", the plan has ",
                                    in_.training.seed(), ": random numbers go on differently"));
@@ -181,11 +193,10 @@ class Reader {
       in_.notes.insert(in_.notes.end(), data->notes().begin(), data->notes().end());
       in_.evaluationData = std::move(*data);
       SHEAF_RETURN_IF_ERROR(checkEvaluable(*in_.plan, in_.evaluationData->rows()));
-      // A wrong label would end the training at its first evaluation, before it has saved a state. Other processes wait
-      // meanwhile, so the check stops after some seconds.
+      // A wrong label would end the training at its first evaluation, before it has saved a state.
       if (!options_.evaluate && job_.first())
         SHEAF_RETURN_IF_ERROR(
-            in_.evaluationData->checkClasses([this, end = std::chrono::steady_clock::now() + kMaxLabelCheckTime] {
+            in_.evaluationData->checkClasses([this, end = std::chrono::steady_clock::now() + labelCheckTime(job_)] {
               return control_.interrupted || std::chrono::steady_clock::now() >= end;
             }));
     }
@@ -212,6 +223,7 @@ class Reader {
         findFileState(**device, *in_.plan, in_.planHash, options_.offloadFolders, job_, control_.files);
     if (!found.ok()) return wrong(found.status().message());
     in_.position = found->position;
+    in_.position.run.number = found->run;
     in_.fileState =
         FileState{.plan = in_.planHash, .run = found->run, .step = in_.position.step, .evaluates = options_.evaluate};
     in_.lastSaved = options_.resume;

@@ -21,11 +21,9 @@ namespace sheaf::exec {
 class RunSaves {
  public:
   // Opens the folder of --save-state before the training, in the process that writes folders. Fails if no state can be
-  // written there. `step` is the step at which the run begins; `resumedState` is the folder of the state that it
-  // resumes, or empty. States of another training in the folder are an error with --keep-saves, which would remove
-  // them, and otherwise a warning.
-  Status open(const RunOptions& options, int64_t step, const std::string& resumedState,
-              std::vector<std::string>& warnings);
+  // written there. `position` is where the run begins. States of another training in the folder are an error with
+  // --keep-saves, which would remove them, and otherwise a warning.
+  Status open(const RunOptions& options, const RunPosition& position, std::vector<std::string>& warnings);
   // Takes memory and threads for `staging` bytes of each rank. `state` outlives the saves. From here on `complete` is
   // called for each state that is on the disk, by the functions below.
   Status start(const StateAccess& state, const std::string& folder, uint64_t staging,

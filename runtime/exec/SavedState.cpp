@@ -130,6 +130,7 @@ io::Manifest manifestOf(const plan::Plan& plan, const RunPosition& position) {
                         .shuffleSeed = position.shuffleSeed,
                         .lossScale = position.lossScale,
                         .length = position.length,
+                        .run = position.run,
                         .cpu = position.cpu,
                         .ranks = plan.ranks(),
                         .zeroStage = plan.zero_stage(),

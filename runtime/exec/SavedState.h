@@ -22,6 +22,7 @@ struct RunPosition {
   std::optional<io::LossScaleState> lossScale;  // of a run that scales its loss
   std::optional<io::TrainingLength> length;     // absent in states of 0.1.0
   std::optional<plan::CpuIdentity> cpu;         // on which the run computes
+  io::RunLineage run = {};
 };
 
 // Writes FOLDER/step-N with one file per rank, which holds its part of every bucket, and updates FOLDER/latest. Every

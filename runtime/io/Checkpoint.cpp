@@ -29,17 +29,6 @@ Status writeText(const std::string& path, const std::string& text) {
   return file->commit();
 }
 
-Expected<Manifest> readManifest(const std::string& folder) {
-  const std::string path = folder + "/" + kManifestFile;
-  Expected<MappedFile> file = MappedFile::open(path);
-  if (!file.ok()) return file.status();
-  if (file->bytes().size() > kMaxManifestBytes) return Status::error(cat(path, ": it is too large for a manifest"));
-  Expected<Manifest> manifest =
-      parseManifest({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
-  if (!manifest.ok()) return Status::error(cat(path, ": ", manifest.status().message()));
-  return manifest;
-}
-
 // What DIR/latest names, or nothing.
 std::string latestOf(const std::string& folder) {
   Expected<MappedFile> file = MappedFile::open(folder + "/" + kLatestFile);
@@ -75,6 +64,17 @@ std::optional<int64_t> stepOfFolder(const std::string& name) {
   return step;
 }
 
+Expected<Manifest> readManifest(const std::string& folder) {
+  const std::string path = folder + "/" + kManifestFile;
+  Expected<MappedFile> file = MappedFile::open(path);
+  if (!file.ok()) return file.status();
+  if (file->bytes().size() > kMaxManifestBytes) return Status::error(cat(path, ": it is too large for a manifest"));
+  Expected<Manifest> manifest =
+      parseManifest({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
+  if (!manifest.ok()) return Status::error(cat(path, ": ", manifest.status().message()));
+  return manifest;
+}
+
 bool hasAllFiles(const std::string& folder) {
   Expected<Manifest> manifest = readManifest(folder);
   return manifest.ok() && std::all_of(manifest->files.begin(), manifest->files.end(), [&](const Manifest::File& file) {
@@ -90,11 +90,6 @@ bool isState(const std::string& folder) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
     if (const std::string name = entry->path().filename(); name != kManifestFile && isStateFileName(name)) return true;
   return readManifest(folder).ok();
-}
-
-bool haveSameManifest(const std::string& folder, const std::string& other) {
-  const Expected<Manifest> one = readManifest(folder), two = readManifest(other);
-  return one.ok() && two.ok() && manifestText(*one) == manifestText(*two);
 }
 
 Expected<CheckpointWriter> CheckpointWriter::create(const std::string& folder, int64_t step) {

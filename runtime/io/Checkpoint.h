@@ -2,7 +2,7 @@
 //
 //   DIR/latest               the name of the newest state's folder
 //   DIR/step-00000100/
-//     manifest.json          {"checksum", "state": step, samples, updates, length, seeds, ranks, parameters, files}
+//     manifest.json          {"checksum", "state": step, samples, updates, length, seeds, ranks, run, files, ...}
 //     rank-00000.safetensors pieces of parameters and optimizer states, named KIND/BEGIN/PARAMETER: KIND is `parameter`
 //                            or the state's name, BEGIN the piece's first element in the plan's layout of the parameter
 //
@@ -54,6 +54,14 @@ struct TrainingLength {
 // Returns an error unless a state after `step` steps can be of such a training.
 Status checkLength(const TrainingLength& length, int64_t step);
 
+// The run that saved a state. A training that is interrupted and resumed is several runs.
+struct RunLineage {
+  uint64_t number = 0;                 // random; 0 in states of 0.1.0, which do not have it
+  std::vector<uint64_t> earlier = {};  // the runs that it goes on from, the oldest first: the last kMostEarlierRuns
+  bool operator==(const RunLineage&) const = default;
+};
+inline constexpr size_t kMostEarlierRuns = 64;
+
 struct Manifest {
   int64_t step = 0;     // steps done: the number of the next one
   int64_t samples = 0;  // read so far
@@ -62,6 +70,7 @@ struct Manifest {
   std::optional<int64_t> shuffleSeed;
   std::optional<LossScaleState> lossScale;
   std::optional<TrainingLength> length;  // absent in states of 0.1.0
+  RunLineage run = {};
   std::optional<plan::CpuIdentity> cpu;  // on which the run computed; absent in states of 0.1.0 and of GPUs
   int64_t ranks = 1, zeroStage = 0;      // of the run that saved it
   std::string model, optimizer;
@@ -84,8 +93,8 @@ bool hasAllFiles(const std::string& folder);
 // Returns true if the folder itself is a saved state, even a damaged one: it has a manifest.json and another file of a
 // state, or the manifest is valid. The manifest.json of another program does not count.
 bool isState(const std::string& folder);
-// Returns true if both folders have a valid manifest with the same content. A manifest has the checksums of all files.
-bool haveSameManifest(const std::string& folder, const std::string& other);
+// Returns the manifest of the state in a folder. The error names the file.
+Expected<Manifest> readManifest(const std::string& folder);
 
 class CheckpointWriter {
  public:

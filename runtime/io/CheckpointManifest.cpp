@@ -146,6 +146,11 @@ std::string manifestText(const Manifest& manifest) {
                                        {"schedule", manifest.length->schedule},
                                        {"batch", manifest.length->batch},
                                        {"rows", manifest.length->rows}});
+  if (manifest.run.number != 0) {
+    json::Array earlier;
+    for (uint64_t number : manifest.run.earlier) earlier.push_back(hexText(number));
+    members.set("run", json::Object{{"number", hexText(manifest.run.number)}, {"earlier", std::move(earlier)}});
+  }
   if (manifest.cpu) members.set("cpu", plan::jsonOf(*manifest.cpu));
   json::Value state = std::move(members);
   std::string checksum = hexText(checksumOf(state));
@@ -186,6 +191,17 @@ Expected<Manifest> parseManifest(std::string_view text) {
                        .rows = fields.integer("rows")};
     ok &= fields.ok();
     if (Status status = checkLength(*manifest.length, manifest.step); fields.ok() && !status.ok()) return status;
+  }
+  if (const json::Value* run = reader.find("run")) {
+    Reader fields(*run);
+    const std::optional<uint64_t> number = parseHex(fields.string("number"));
+    manifest.run.number = number.value_or(0);
+    for (const json::Value& value : fields.array("earlier")) {
+      const std::optional<uint64_t> one = value.string() ? parseHex(*value.string()) : std::nullopt;
+      manifest.run.earlier.push_back(one.value_or(0));
+      ok &= one.has_value();
+    }
+    ok &= fields.ok() && number && manifest.run.earlier.size() <= kMostEarlierRuns;
   }
   if (const json::Value* cpu = reader.find("cpu")) {
     manifest.cpu = plan::cpuIdentityOf(*cpu);

@@ -64,20 +64,19 @@ Status PipeRows::wrong(const Column& column, const std::string& why) const {
 }
 
 Expected<size_t> PipeRows::receive(std::span<std::byte> bytes) {
-  using Clock = std::chrono::steady_clock;
   size_t count = 0;
-  const Clock::time_point begin = Clock::now();
-  Clock::time_point report = begin + kFirstReport;
+  Clock::time_point last = Clock::now();  // when data came
   while (count < bytes.size()) {
     pollfd awaited{descriptor_, POLLIN, 0};
     const int ready = poll(&awaited, 1, kPollMilliseconds);
     const bool failed = waiting_.failed && *waiting_.failed;
     if (failed || (waiting_.interrupted && *waiting_.interrupted))
       return Status::error(cat("waiting for rows, but the run ", failed ? "failed" : "was interrupted"));
-    if (const Clock::time_point now = Clock::now(); ready == 0 && waiting_.report && now >= report) {
-      report = now + kNextReport;
+    if (const Clock::time_point now = Clock::now();
+        ready == 0 && waiting_.report && now >= last + kFirstReport && now >= nextReport_) {
+      nextReport_ = now + kNextReport;
       waiting_.report(cat("waiting for rows of ", path_, ": nothing has come for ",
-                          std::chrono::round<std::chrono::seconds>(now - begin).count(), " s"));
+                          std::chrono::round<std::chrono::seconds>(now - last).count(), " s"));
     }
     if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
     const ssize_t got = ready < 0 ? -1 : ::read(descriptor_, bytes.data() + count, bytes.size() - count);
@@ -85,6 +84,7 @@ Expected<size_t> PipeRows::receive(std::span<std::byte> bytes) {
     if (got < 0) return Status::error(cat("cannot read: ", std::strerror(errno)));
     if (got == 0) break;
     count += static_cast<size_t>(got);
+    last = Clock::now();
   }
   return count;
 }

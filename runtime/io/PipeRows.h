@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -39,7 +40,7 @@ class PipeRows {
   struct Waiting {
     const std::atomic<bool>* failed = nullptr;       // the run has failed elsewhere
     const std::atomic<bool>* interrupted = nullptr;  // the run begins no further step
-    // Called from any thread after 10 seconds without data, and every 30 seconds from then on.
+    // Called from any thread after 10 seconds without data, and every 30 seconds from then on at most.
     std::function<void(const std::string& text)> report = {};
   };
   // Does not wait for a writer.
@@ -78,8 +79,10 @@ class PipeRows {
   const std::vector<Column> columns_;
   const int descriptor_;
   const Waiting waiting_;
-  std::mutex receiving_;  // held while waiting for bytes; taken before the other one
-  std::mutex mutex_;      // of what follows
+  using Clock = std::chrono::steady_clock;
+  std::mutex receiving_;               // held while waiting for bytes; taken before the other one
+  Clock::time_point nextReport_ = {};  // the earliest; under that mutex
+  std::mutex mutex_;                   // of what follows
   std::deque<std::shared_ptr<Chunk>> chunks_;
   uint64_t received_ = 0;  // rows
   Status error_;           // what ended the reading, for all threads

@@ -24,7 +24,7 @@ std::optional<DataType> typeNamed(std::string_view name) {
 // bytes, is not a valid header length: a header of 0x280 bytes begins with the bytes of a pickle.
 bool isOfTorchSave(std::span<const std::byte> file, uint64_t length) {
   return std::memcmp(file.data(), "PK\x03\x04", 4) == 0 ||
-         (length > kMaxHeaderBytes && std::memcmp(file.data(), "\x80\x02", 2) == 0);
+         (length > kMaxHeaderBytes && file[0] == std::byte{0x80} && file[1] >= std::byte{2} && file[1] <= std::byte{5});
 }
 
 Status wrong(const std::string& name, const std::string& why) {

@@ -70,7 +70,7 @@ struct Setting {
     if (type == kSteps) {
       if (!parseInteger(text, integer) || integer < static_cast<int64_t>(least)) return std::nullopt;
       real = static_cast<double>(integer);
-    } else if (!parseReal(text, real) || (type == kFraction && real < 0) || !f32Problem(real).empty()) {
+    } else if (!parseReal(text, real) || (type == kFraction ? real < 0 : !f32Problem(real).empty())) {
       return std::nullopt;
     }
     return allows(real) ? std::optional(real) : std::nullopt;

@@ -343,6 +343,33 @@ TEST(Losses, OfWhatIsSquashedAlready) {
     }
 }
 
+// A softmax written out: with another reduction, a second exponential, a constant added to the sum, or a limit of it.
+// What the nodes do not show, such as a softmax that ends in a product with one, the ops do.
+TEST(Losses, WrittenOutSoftmaxesAreRefused) {
+  for (const std::string form : {"sum", "l1", "two", "added", "clipped", "larger", "hidden"}) {
+    ModelBuilder m;
+    m.input("x", {"N", 4}).output("p", {"N", 4});
+    m.floats("w", {4}, {1, 2, 3, 4}), m.floats("eps", {}, {1e-6F}), m.floats("one", {}, {1}),
+        m.integers("axes", {1}, {1});
+    m.node("Mul", {"x", "w"}, {"y"});
+    m.node("Exp", {"y"}, {"e"});
+    m.node("Exp", {"y"}, {"e2"});
+    m.node(form == "l1" ? "ReduceL1" : "ReduceSum", {form == "two" ? "e2" : "e", "axes"}, {"s"});
+    if (form == "added") m.node("Add", {"eps", "s"}, {"d"});
+    if (form == "clipped") m.node("Clip", {"s", "eps"}, {"d"});
+    if (form == "larger" || form == "hidden") m.node("Max", {"s", "eps"}, {"d"});
+    const std::string divisor = form == "sum" || form == "l1" || form == "two" ? "s" : "d";
+    m.node("Div", {"e", divisor}, {form == "hidden" ? "q" : "p"});
+    if (form == "hidden") m.node("Sum", {"q"}, {"p"});
+    frontend::ImportOptions options = withBatch(8);
+    for (const std::string loss : {"cross_entropy", "bce_with_logits", "kl_div"}) {
+      options.loss = loss + "(p)";
+      const Imported imported = import(m, options);
+      EXPECT_THAT(imported.errors, ElementsAre(HasSubstr("is a softmax already"))) << form << ", " << loss;
+    }
+  }
+}
+
 // Kernels exp(-d) / t and sigmoids exp(x) / (1 + exp(x)), for example.
 TEST(Losses, AnExponentialDividedByAnotherValueThanItsSumIsNoSoftmax) {
   for (const std::string by : {"one", "one-more", "other-sum"}) {

@@ -118,6 +118,10 @@ mlir::FailureOr<Layout> layOutSmallest(mlir::MLIRContext& context, FitOptions o,
   o.ranksPerNode = 0;
   o.import.ranks = ranks;
   o.import.batch = batch;
+  // The model's warnings have been printed.
+  mlir::ScopedDiagnosticHandler quiet(&context, [](mlir::Diagnostic& diagnostic) {
+    return mlir::success(diagnostic.getSeverity() != mlir::DiagnosticSeverity::Error);
+  });
   mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(context, o);
   if (!trained) return mlir::failure();
   return layOut(*trained, o, ranks > 1 ? 3 : 0, train::Recomputation::all);
@@ -153,22 +157,16 @@ int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const
 }
 
 // Returns the smallest number of ranks that fits and divides the model's fixed batch; 0 if there is none, -1 after an
-// error. The search is binary: on more ranks, each has less of the state and fewer rows.
+// error. Each divisor is tried: what gathers and libraries need grows with the ranks, so more of them may not fit where
+// fewer do.
 int64_t fewestSharing(mlir::MLIRContext& context, const FitOptions& options, int64_t batch) {
-  std::vector<int64_t> candidates;
-  for (int64_t ranks = 1; ranks <= std::min(batch, options.mostRanks); ++ranks)
-    if (batch % (ranks * options.import.microBatches) == 0) candidates.push_back(ranks);
-  size_t first = 0, end = candidates.size();
-  while (first < end) {
-    const size_t middle = (first + end) / 2;
-    mlir::FailureOr<Layout> layout = layOutSmallest(context, options, candidates[middle], batch);
+  for (int64_t ranks = 1; ranks <= std::min(batch, options.mostRanks); ++ranks) {
+    if (batch % (ranks * options.import.microBatches) != 0) continue;
+    mlir::FailureOr<Layout> layout = layOutSmallest(context, options, ranks, batch);
     if (mlir::failed(layout)) return -1;
-    if (layout->fits)
-      end = middle;
-    else
-      first = middle + 1;
+    if (layout->fits) return ranks;
   }
-  return first < candidates.size() ? candidates[first] : 0;
+  return 0;
 }
 
 json::Value layoutJson(const Layout& layout, uint64_t memory) {
@@ -305,9 +303,11 @@ void printFit(const FitOptions& o, const Fit& fit) {
                 fit.exportedBatch ? "the model's fixed batch" : "as many rows per rank");
   else if (fit.exportedBatch)
     out::printf(
-        "The model has a fixed batch of %s, and no number of ranks that divides it fits.\n"
+        "The model has a fixed batch of %s, and no number of ranks%s that divides it fits with ZeRO-3 and "
+        "recomputation.\n"
         "Export the model with a dynamic batch to try more ranks.\n",
-        counted(fit.exportedBatch, "row").c_str());
+        counted(fit.exportedBatch, "row").c_str(),
+        o.mostRanks < fit.exportedBatch ? cat(" up to ", o.mostRanks).c_str() : "");
   else if (o.mostRanks < plan::kMaxRanks)
     out::printf(
         "It does not fit on up to %s of this size, the most that the profile describes.\nA profile with a "

@@ -107,8 +107,9 @@ int run(options::Arguments arguments) {
   if (!form.ok()) return tool::misuse(form.status().message());
   if (*form) return help(**form, all);
   if (name == "help") {
-    name = arguments.front();
     std::erase_if(arguments, [](const std::string& given) { return given == "--help" || given == "-h"; });
+    if (arguments.empty()) return help(options::HelpForm::kText, all);
+    name = arguments.front();
     if (arguments.size() > 1)
       return tool::misuse(cat("sheaf help takes one COMMAND: '", name, "' and '", arguments[1], "' are given"));
     arguments = {"--help"};

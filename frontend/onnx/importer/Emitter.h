@@ -65,6 +65,7 @@ class Emitter {
   Place place() const { return {loc, node}; }
   void enter(Place place) { enter(place.location, std::move(place.node)); }
   mlir::InFlightDiagnostic error() const { return mlir::emitError(loc) << node << ": "; }
+  mlir::InFlightDiagnostic warning() const { return mlir::emitWarning(loc) << node << ": "; }
   // The error that operands do not fit together; `setMismatchHint` says what else such an error is to say.
   void mismatch(const llvm::Twine& text) const { error() << text << mismatchHint; }
   void setMismatchHint(llvm::StringRef hint) { mismatchHint = hint; }

@@ -365,10 +365,10 @@ LogicalResult checkOperand(Importer& importer, const LossRequest& request, const
   const bool classes = from->by == Squashing::softmax || from->by == Squashing::logSoftmax;
   const std::string usual = classes ? "cross_entropy" : "bce_with_logits";
   if (build == crossEntropy && from->by == Squashing::sigmoid) {
-    emitWarning(importer.emit.location())
-        << "is a sigmoid, but " << name << " expects unbounded logits: with values from 0 to 1, no class can reach a "
-        << "probability near 1. Give the input of the sigmoid: --loss '" << usual << "(" << operand << ")' or '" << name
-        << "(" << operand << ")'";
+    importer.emit.warning() << "is a sigmoid, but " << name
+                            << " expects unbounded logits: with values from 0 to 1, no class can reach a "
+                            << "probability near 1. Give the input of the sigmoid: --loss '" << usual << "(" << operand
+                            << ")' or '" << name << "(" << operand << ")'";
     return success();
   }
   InFlightDiagnostic error = importer.emit.error() << "is a " << nameOf(from->by) << " already, and " << name;

@@ -42,15 +42,30 @@ class Producers {
   llvm::StringMap<const onnx::NodeProto*> producers;
 };
 
-// Returns true if `name` is the sum of the results of `exponential`. The sum may have a value added or be clamped.
+// Returns true if two nodes are exponentials of one value: not all exporters write it once.
+bool isSameExponential(const onnx::NodeProto* node, const onnx::NodeProto& other) {
+  return node && node->op_type() == "Exp" && node->input(0) == other.input(0);
+}
+
+// Returns true if `name` is the sum of the results of `exponential`. The sum may have a constant added or be clamped.
 bool isSumOf(const Producers& producers, StringRef name, const onnx::NodeProto& exponential) {
   auto isSum = [&](const onnx::NodeProto* node) {
-    return node && node->op_type() == "ReduceSum" && producers.of(node->input(0)) == &exponential;
+    return node && (node->op_type() == "ReduceSum" || node->op_type() == "ReduceL1") &&
+           isSameExponential(producers.of(node->input(0)), exponential);
+  };
+  auto isConstant = [&](StringRef operand) {
+    const onnx::NodeProto* node = producers.of(operand);
+    return !node || node->op_type() == "Constant";
   };
   const onnx::NodeProto* node = producers.of(name);
-  if (node && llvm::is_contained({"Add", "Max", "Clip"}, StringRef(node->op_type())))
-    return llvm::any_of(node->input(), [&](StringRef operand) { return isSum(producers.of(operand)); });
-  return isSum(node);
+  if (!node || !llvm::is_contained({"Add", "Max", "Clip"}, StringRef(node->op_type()))) return isSum(node);
+  bool found = false;
+  for (StringRef operand : node->input()) {
+    const bool sum = isSum(producers.of(operand));
+    if (!sum && !isConstant(operand)) return false;
+    found |= sum;
+  }
+  return found;
 }
 
 // The operand of the softmax that a division writes out.
@@ -85,21 +100,27 @@ std::optional<Squashed> squashedBy(const Producers& producers, const onnx::NodeP
 
 }  // namespace
 
+// The same in ops: `sum` is that of `exponential`, repeated, clamped or with a constant added.
+static bool isSumOf(Value sum, train::ExpOp exponential) {
+  sum = train::skipReshapesAndCasts(sum);
+  Operation* op = sum.getDefiningOp();
+  if (auto broadcast = dyn_cast_or_null<train::BroadcastOp>(op)) return isSumOf(broadcast.getOperand(), exponential);
+  if (isa_and_nonnull<train::AddOp, train::MaxOp, train::MinOp>(op))
+    for (unsigned constant : {0, 1})
+      if (train::splatValue(op->getOperand(constant))) return isSumOf(op->getOperand(1 - constant), exponential);
+  auto reduction = dyn_cast_or_null<train::ReduceOp>(op);
+  if (!reduction || reduction.getKind() != train::ReduceKind::sum) return false;
+  Value of = train::skipReshapesAndCasts(reduction.getOperand());
+  if (auto abs = of.getDefiningOp<train::AbsOp>()) of = train::skipReshapesAndCasts(abs.getOperand());
+  auto other = of.getDefiningOp<train::ExpOp>();
+  return other && other.getOperand() == exponential.getOperand();
+}
+
 bool isWrittenSoftmax(Value value) {
   auto division = value.getDefiningOp<train::DivOp>();
   auto exponential =
       division ? train::skipReshapesAndCasts(division.getLhs()).getDefiningOp<train::ExpOp>() : train::ExpOp();
-  if (!exponential) return false;
-  Value sum = division.getRhs();
-  for (Value before; before != sum;) {
-    before = sum;
-    sum = train::skipReshapesAndCasts(sum);
-    if (auto broadcast = sum.getDefiningOp<train::BroadcastOp>()) sum = broadcast.getOperand();
-    if (auto added = train::matchAddOfSplat(sum)) sum = added->other;
-  }
-  auto reduction = sum.getDefiningOp<train::ReduceOp>();
-  return reduction && reduction.getKind() == train::ReduceKind::sum &&
-         train::skipReshapesAndCasts(reduction.getOperand()) == exponential.getResult();
+  return exponential && isSumOf(division.getRhs(), exponential);
 }
 
 std::optional<Squashed> squashed(const Model& model, StringRef value) {

@@ -127,21 +127,35 @@ def fixed_batch(session):
 def shared_batch(session):
     """sheaf fit finds the smallest number of ranks that divides a fixed batch and fits."""
     path = session.folder() / "fixed.onnx"
-    path.write_bytes(model([node("MatMul", ["x", "w"], ["y"]), node("ReduceMean", ["y"], ["loss"], keepdims=0)], [value("x", FLOAT, [6, 256])],
-                           [value("loss", FLOAT, [])], [weight("w", [256, 2048], range(256 * 2048))]))
-    fit = lambda ranks, memory, *options: session.call("sheaf", "fit", path, "--ranks", ranks, "--batch", 6, "--memory", memory, *options)
-    needed = {}
-    for ranks in (1, 2, 3, 6):
-        report = json.loads(fit(ranks, "1GiB", "--json").out)
+    fit = lambda batch, ranks, memory, *options: session.call("sheaf", "fit", path, "--ranks", ranks, "--batch", batch, "--memory", memory, *options)
+
+    def needed(batch, ranks):
+        report = json.loads(fit(batch, ranks, "1GiB", "--json").out)
         expect(report["smallest_ranks"] == 1, report)
-        needed[ranks] = report["stages"][-1]["with_recompute"]["needed_bytes"]
-    expect(needed[1] > needed[2] > needed[3] > needed[6], needed)
+        return report["stages"][-1]["with_recompute"]["needed_bytes"]
+
+    products = lambda batch, *sizes: path.write_bytes(model(
+        [node("MatMul", [f"y{i}" if i else "x", f"w{i}"], [f"y{i + 1}"]) for i in range(len(sizes) - 1)] +
+        [node("ReduceMean", [f"y{len(sizes) - 1}"], ["loss"], keepdims=0)], [value("x", FLOAT, [batch, sizes[0]])], [value("loss", FLOAT, [])],
+        [weight(f"w{i}", [a, b], range(a * b)) for i, (a, b) in enumerate(zip(sizes, sizes[1:]))]))
+    products(6, 256, 2048)
+    memory = {ranks: needed(6, ranks) for ranks in (1, 2, 3, 6)}
+    expect(memory[1] > memory[2] > memory[3] > memory[6], memory)
     for ranks in (2, 3, 6):
-        done = fit(2, needed[ranks], "--json")
-        expect(json.loads(done.out)["smallest_ranks"] == ranks, f"{ranks} ranks fit in {needed[ranks]} bytes: {done.out}")
-    expect("and the model's fixed batch." in fit(2, needed[2]).out, "the report does not mention the fixed batch")
-    done = fit(2, needed[6] - 1024)
+        done = fit(6, 2, memory[ranks], "--json")
+        expect(json.loads(done.out)["smallest_ranks"] == ranks, f"{ranks} ranks fit in {memory[ranks]} bytes: {done.out}")
+    expect("and the model's fixed batch." in fit(6, 2, memory[2]).out, "the report does not mention the fixed batch")
+    done = fit(6, 2, memory[6] - 1024)
     expect(done.code == 1 and "a fixed batch of 6 rows, and no number of ranks that divides it fits" in done.out, done.out + done.err)
+    # Each of two micro-batches of three ranks has a row.
+    done = fit(6, 1, "1MiB", "--micro-batches", 2, "--json")
+    expect("smallest_ranks" not in json.loads(done.out), done.out)
+    # Two ranks gather both products, and need more memory than one or twelve.
+    products(12, 512, 1024, 512)
+    memory = {ranks: needed(12, ranks) for ranks in (1, 2, 12)}
+    expect(memory[1] < memory[12] < memory[2], memory)
+    for ranks in (1, 2, 12):
+        expect(json.loads(fit(12, ranks, memory[1], "--json").out)["smallest_ranks"] == 1, f"{ranks} ranks")
 
 
 def bad_input(session):

@@ -341,6 +341,7 @@ def helps(session):
         expect(len(short.splitlines()) <= 40 and len(short) <= len(text), f"{command} -h is not short:\n{short}")
         expect(all(option in short for option in re.findall(r"(?m)^  (--?[\w-]+)", text)), f"{command} -h lacks an option:\n{short}")
     expect(session.succeed("sheaf", "help", "compile", "--help").out == session.succeed("sheaf", "help", "compile").out, "help COMMAND --help prints another text than help COMMAND")
+    expect(session.succeed("sheaf", "help", "--help").out == overview, "sheaf help --help is not sheaf --help")
     done = session.call("sheaf", "help", "compil")
     expect_short_error(done, ["unknown command 'compil'", "did you mean compile?"], 2)
     expect(session.call("sheaf").code == 2, "sheaf without a command does not end with 2")

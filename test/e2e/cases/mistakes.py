@@ -217,7 +217,7 @@ def options_of_compile(session):
 def temporary_folder(session):
     """A TMPDIR that is not there is named, by whatever needs one. Without it TMP, TEMP and TEMPDIR count, as for other programs."""
     environment = {**os.environ, "TMPDIR": "/nowhere"}
-    others = {name: value for name, value in os.environ.items() if name != "TMPDIR"} | {"TEMP": "/nowhere/either"}
+    others = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "TMP")} | {"TEMP": "/nowhere/either"}
     done = session.call("sheaf", "check", MODELS / "mlp.onnx", "--try", "--ranks", 2, env=environment)
     expect_short_error(Finished(done.code, "", done.err, 0), ["TMPDIR=/nowhere", "No such file or directory"], 2)
     done = session.call("sheaf", "check", MODELS / "mlp.onnx", "--try", "--ranks", 2, env=others)

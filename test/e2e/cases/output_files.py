@@ -175,6 +175,8 @@ def folders(session):
         ((*run, "--resume", "s", "--log", state + "manifest.json"), ["--log", "--resume", "which is read"]),
         ((*run, "--resume", "s", "--dump-gradients", state + "rank-00000.safetensors"), ["--dump-gradients", "--resume", "which is read"]),
         ((*run, "--save-state", "s", "--log", "s/latest"), ["--log", "--save-state"]),
+        ((*run, "--save-state", "new/", "--log", "new/latest"), ["--log new/latest has the name of a file of --save-state new/"]),
+        ((*run, "--save-state", "new/", "--save", "new"), ["--save new and --save-state new/ have the same path"]),
         ((*run, "--save-state", "both", "--save", "./both"), ["--save ./both and --save-state both have the same path"]),
         ((*run, "--save-state", "s", "--save", "s/step-00000007/rank-00000.safetensors"), ["--save", "--save-state"]),
         (("sheaf", "export", "m.plan", "--state", "s", "-o", state + "rank-00000.safetensors"), ["-o", "--state", "which is read"]),

@@ -3,6 +3,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -113,7 +114,7 @@ def killed(session, ranks, zero, staging):
     session.succeed(*arguments(last))
     train(session, CONFIG, ranks, zero, last, (), ("--save-state", ours))
     for path in (ours / f"step-{last:08}").iterdir():
-        expect(digest(path) == digest(state / f"step-{last:08}" / path.name), f"{path.name} is another one after {KILLS} kills")
+        expect(content(path) == content(state / f"step-{last:08}" / path.name), f"{path.name} is another one after {KILLS} kills")
     return f"{KILLS} kills in {last} steps"
 
 
@@ -228,12 +229,22 @@ def staging_options(staging):
     return ("--save-staging", staging) if staging else ()
 
 
+def content(path):
+    """A file of a state: of a manifest all but the run's number, which is random, those of the runs before it, and the checksum."""
+    if path.name != "manifest.json":
+        return digest(path)
+    state = json.loads(path.read_text())["state"]
+    run = state.pop("run")
+    expect(len(run["number"]) == 16 and run["number"] not in run["earlier"], f"{run}")
+    return json.dumps(state)
+
+
 def all_files(folder):
-    return {str(p.relative_to(folder)): digest(p) for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {str(p.relative_to(folder)): content(p) for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def staged(session, config, ranks, zero, options=()):
-    """States saved while the run goes on are, byte for byte, those that the run waits for, and the training is the same."""
+    """States saved while the run goes on are those that the run waits for, but for the run's number, and the training is the same."""
     plan = session.plan(config.model, ranks, zero, 8, config.options + options)
     staging = session.inspect(plan)["memory"]["save_staging_bytes"]
     results = {}
@@ -332,6 +343,17 @@ def next_to_files(session):
     session.succeed("sheaf-run", *run, "--steps", 4)
     done = session.succeed("sheaf-run", *run, "--steps", 8, "--resume", where / "files")
     expect("another training" not in done.err and newest(where / "state") == 8, f"{done.err}{states(where / 'state')}")
+    # The files of another training do not make the states theirs, and a backup is resumed after its original was removed.
+    (where / "other").mkdir()
+    other = (plan, *data_arguments(CONFIG), "--offload-dir", where / "other")
+    session.succeed("sheaf-run", *other, "--steps", 2)
+    done = session.call("sheaf-run", *other, "--steps", 10, "--resume", f"{where / 'other'}/", "--save-state", where / "state", "--keep-saves", 1)
+    expect_short_error(done, ["holds states of another training, such as step-00000008"])
+    shutil.copytree(where / "state" / "step-00000008", where / "backup")
+    plain = (session.plan(CONFIG.model, 2, 3, 8, CONFIG.options), *data_arguments(CONFIG), "--save-state", where / "state", "--keep-saves", 1)
+    session.succeed("sheaf-run", *plain, "--steps", 9, "--resume", where / "backup")
+    done = session.succeed("sheaf-run", *plain, "--steps", 10, "--resume", where / "state")
+    expect("another training" not in done.err and states(where / "state") == ["latest", "step-00000010"], f"{done.err}{states(where / 'state')}")
 
 
 def late_error(session):
