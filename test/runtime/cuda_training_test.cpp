@@ -12,6 +12,7 @@
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
 #include "test/Paths.h"
+#include "test/runtime/SavedFiles.h"
 #include "test/runtime/TrainingPlan.h"
 
 namespace sheaf {
@@ -94,7 +95,7 @@ TEST_F(CudaTrainingTest, SavesWhileItGoesOnWithTheSameBytes) {
     });
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
       if (entry.is_regular_file())
-        states[staged][std::filesystem::relative(entry.path(), folder)] = readFile(entry.path());
+        states[staged][std::filesystem::relative(entry.path(), folder)] = testing::contentOfSaved(entry.path());
   }
   EXPECT_GT(states[0].size(), 6u);
   EXPECT_TRUE(states[0] == states[1]);

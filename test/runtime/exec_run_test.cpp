@@ -20,12 +20,14 @@
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Verify.h"
 #include "test/Paths.h"
+#include "test/runtime/SavedFiles.h"
 #include "test/runtime/TrainingPlan.h"
 
 namespace sheaf {
 namespace {
 
 using ::testing::AllOf;
+using testing::contentOfSaved;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::kBiasOffset;
@@ -475,18 +477,10 @@ TEST_F(RunTest, SavesWhileItGoesOnWithTheSameBytes) {
           EXPECT_GE(line.number("seconds"), line.number("stalled_seconds"));
         }
       EXPECT_THAT(saved, ElementsAre(2, 4, 6, 8, 9));
-      // The run's number, and so the manifest's checksum, differ.
-      auto contentOf = [](const std::string& path) {
-        if (!path.ends_with("manifest.json")) return readFile(path);
-        Expected<io::Manifest> manifest = io::parseManifest(readFile(path));
-        EXPECT_TRUE(manifest.ok() && manifest->run.number != 0 && manifest->run.earlier.empty()) << path;
-        manifest->run = {};
-        return io::manifestText(*manifest);
-      };
       for (const auto& entry : std::filesystem::recursive_directory_iterator(waiting.saveState))
         if (entry.is_regular_file()) {
           const std::string name = std::filesystem::relative(entry.path(), waiting.saveState);
-          EXPECT_EQ(contentOf(staged.saveState + "/" + name), contentOf(entry.path()))
+          EXPECT_EQ(contentOfSaved(staged.saveState + "/" + name), contentOfSaved(entry.path()))
               << name << " of " << ranks << " ranks with staging " << staging;
         }
       std::filesystem::remove_all(waiting.saveState);
